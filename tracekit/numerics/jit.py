@@ -96,10 +96,11 @@ class Kernel(Generic[P, R]):
             other = scope.get(name)
             if isinstance(other, Kernel):
                 if other.python.__code__.co_filename != function.__code__.co_filename:
-                    raise TypeError(
+                    message = (
                         f"kernel {function.__qualname__} calls {name} of another file "
                         f"({other.python.__module__}): its cached code could become stale"
                     )
+                    raise TypeError(message)
                 scope[name] = other.build()
         linked = FunctionType(
             function.__code__, scope, function.__name__, function.__defaults__, function.__closure__

@@ -1,0 +1,227 @@
+"""Interval algebra: unions, intersections, overlaps and who shared the time with whom.
+
+A *union* is a pair of int64 arrays ``(starts, ends)`` in ns, sorted, disjoint, not touching and
+without empty members; `union` makes one of any rows, every other function keeps the property.
+All are sorts, prefix sums and binary searches: O((n + m) log(n + m)).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Ns: TypeAlias = NDArray[np.int64]
+Intervals: TypeAlias = tuple[Ns, Ns]
+
+
+def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
+    """Merge rows that overlap or touch; rows with ``end <= start`` are dropped.
+
+    Args:
+        starts: int64[n], ns, in any order.
+        ends: int64[n], ns.
+
+    Returns:
+        The union, at most n members.
+    """
+    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    keep = e > s
+    if not keep.all():
+        s, e = s[keep], e[keep]
+    if (s[1:] < s[:-1]).any():
+        order = np.argsort(s, kind="stable")
+        s, e = s[order], e[order]
+    return _merge_sorted(s, e, 0)
+
+
+def merge_windows(us: ArrayLike, ue: ArrayLike, gap_ns: int) -> Intervals:
+    """Join the members of a union that are at most ``gap_ns`` apart.
+
+    Args:
+        us: int64[n], ns, starts of a union.
+        ue: int64[n], ns, its ends.
+        gap_ns: Longest gap that is closed; 0 changes nothing.
+
+    Returns:
+        The joined union.
+    """
+    return _merge_sorted(np.asarray(us, np.int64), np.asarray(ue, np.int64), gap_ns)
+
+
+def _merge_sorted(s: Ns, e: Ns, gap_ns: int) -> Intervals:
+    if s.size == 0:
+        return s[:0], e[:0]
+    latest = np.maximum.accumulate(e)
+    opens = np.concatenate(([True], s[1:] - latest[:-1] > gap_ns))
+    closes = np.concatenate((opens[1:], [True]))
+    return s[opens], latest[closes]
+
+
+def total_ns(us: ArrayLike, ue: ArrayLike) -> int:
+    """Time covered by a union.
+
+    Args:
+        us: int64[n], ns, starts of a union.
+        ue: int64[n], ns, its ends.
+
+    Returns:
+        ns; 0 for an empty union.
+    """
+    return int(np.sum(np.asarray(ue, np.int64) - np.asarray(us, np.int64)))
+
+
+def intersect(us: ArrayLike, ue: ArrayLike, vs: ArrayLike, ve: ArrayLike) -> Intervals:
+    """The time covered by both of two unions.
+
+    Args:
+        us: int64[n], ns, starts of the first union.
+        ue: int64[n], ns, its ends.
+        vs: int64[m], ns, starts of the second union.
+        ve: int64[m], ns, its ends.
+
+    Returns:
+        A union of at most n + m - 1 members.
+    """
+    us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
+    vs, ve = np.asarray(vs, np.int64), np.asarray(ve, np.int64)
+    first = np.searchsorted(ve, us, side="right")
+    count = np.searchsorted(vs, ue, side="left") - first
+    mine = np.repeat(np.arange(us.size), count)
+    within = np.arange(mine.size) - np.repeat(np.cumsum(count) - count, count)
+    theirs = first[mine] + within
+    return np.maximum(us[mine], vs[theirs]), np.minimum(ue[mine], ve[theirs])
+
+
+def subtract(us: ArrayLike, ue: ArrayLike, vs: ArrayLike, ve: ArrayLike) -> Intervals:
+    """The time covered by the first union and not by the second.
+
+    Args:
+        us: int64[n], ns, starts of the first union.
+        ue: int64[n], ns, its ends.
+        vs: int64[m], ns, starts of the second union.
+        ve: int64[m], ns, its ends.
+
+    Returns:
+        A union of at most n + m members.
+    """
+    us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
+    if us.size == 0:
+        return us, ue
+    vs, ve = intersect(vs, ve, us[:1], ue[-1:])
+    return intersect(us, ue, np.concatenate((us[:1], ve)), np.concatenate((vs, ue[-1:])))
+
+
+def overlap_ns(starts: ArrayLike, ends: ArrayLike, us: ArrayLike, ue: ArrayLike) -> Ns:
+    """Time of each row that a union covers; rows may overlap one another.
+
+    Args:
+        starts: int64[n], ns.
+        ends: int64[n], ns.
+        us: int64[m], ns, starts of a union.
+        ue: int64[m], ns, its ends.
+
+    Returns:
+        int64[n], ns; 0 for rows with ``end <= start``.
+    """
+    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
+    if us.size == 0:
+        return np.zeros(s.size, np.int64)
+    covered: Ns = np.maximum(_covered_until(e, us, ue) - _covered_until(s, us, ue), 0)
+    return covered
+
+
+def _covered_until(t: Ns, us: Ns, ue: Ns) -> Ns:
+    """Time that a non-empty union covers before each t."""
+    before = np.cumsum(ue - us) - (ue - us)
+    last = np.searchsorted(us, t, side="right") - 1
+    inside = np.minimum(t, ue[last]) - us[last]
+    return np.where(last < 0, 0, before[last] + inside)
+
+
+def max_concurrency(starts: ArrayLike, ends: ArrayLike) -> int:
+    """The largest number of rows active at one instant.
+
+    Args:
+        starts: int64[n], ns.
+        ends: int64[n], ns; rows with ``end <= start`` are never active.
+
+    Returns:
+        A count; 0 without rows.
+    """
+    _, active = _activity(np.asarray(starts, np.int64), np.asarray(ends, np.int64), None)
+    return int(active.max(initial=0))
+
+
+def assign_excess(
+    starts: ArrayLike,
+    ends: ArrayLike,
+    excess_ns: ArrayLike,
+    corun_starts: ArrayLike,
+    corun_ends: ArrayLike,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Spread the excess time of slowed rows over the rows that ran beside them.
+
+    The excess of a row goes to each co-running row k in proportion to the integral of
+    ``1 / active(t)`` over their common time, ``active`` being the number of co-running rows.
+
+    Args:
+        starts: int64[n], ns, starts of the slowed rows.
+        ends: int64[n], ns, their ends.
+        excess_ns: float64[n], ns, how much longer each took than expected.
+        corun_starts: int64[m], ns, starts of the rows that may be answerable.
+        corun_ends: int64[m], ns, their ends.
+
+    Returns:
+        ``(assigned, weight)``, both float64[m] in ns: the excess given to each co-running row, and
+        the integral by which it was weighed, summed over the slowed rows. The excess of a row
+        with no company is given to nobody.
+    """
+    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    ks, ke = np.asarray(corun_starts, np.int64), np.asarray(corun_ends, np.int64)
+    shared = overlap_ns(s, e, *union(ks, ke))
+    excess = np.asarray(excess_ns, np.float64)
+    density = np.divide(excess, shared, out=np.zeros(s.size), where=shared > 0)
+    company, active = _activity(ks, ke, None)
+    assigned = _spread(ks, ke, company, active, _activity(s, e, density))
+    return assigned, _spread(ks, ke, company, active, _activity(s, e, None))
+
+
+def _activity(s: Ns, e: Ns, weight: NDArray[np.float64] | None) -> tuple[Ns, NDArray[np.float64]]:
+    """A step function: at ``times[i]`` the summed weight of active rows becomes ``level[i]``.
+
+    Rows are counted exactly (as integers) when there is no weight, so a level of zero is zero.
+    """
+    keep = e > s
+    each = np.ones(s.size, np.int64) if weight is None else weight
+    s, e, each = s[keep], e[keep], each[keep]
+    times, place = np.unique(np.concatenate((s, e)), return_inverse=True)
+    change = np.zeros(times.size, each.dtype)
+    np.add.at(change, place, np.concatenate((each, -each)))
+    return times, np.cumsum(change).astype(np.float64)
+
+
+def _spread(
+    ks: Ns,
+    ke: Ns,
+    company: Ns,
+    active: NDArray[np.float64],
+    weight: tuple[Ns, NDArray[np.float64]],
+) -> NDArray[np.float64]:
+    """Integral of ``weight(t) / active(t)`` over each row ``[ks, ke)``; 0 for empty rows."""
+    if company.size == 0:
+        return np.zeros(ks.size)
+    times = np.union1d(company, weight[0])
+    rate = _level_at(times, *weight)
+    sharers = _level_at(times, company, active)
+    rate = np.divide(rate, sharers, out=np.zeros(times.size), where=sharers > 0)
+    until = np.concatenate(([0.0], np.cumsum(rate[:-1] * np.diff(times))))
+    places = np.searchsorted(times, (ks, np.maximum(ks, ke)))
+    begin, end = until[np.minimum(places, times.size - 1)]
+    return np.where(ke > ks, end - begin, 0.0)
+
+
+def _level_at(t: Ns, times: Ns, level: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.concatenate(([0.0], level))[np.searchsorted(times, t, side="right")]
