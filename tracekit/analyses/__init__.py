@@ -1,0 +1,29 @@
+"""One module a diagnosis; `names` reads this folder, there is no other list."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tracekit.model.analysis import Analysis
+
+__all__ = ["load", "names"]
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all analyses, sorted."""
+    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name[0] != "_"))
+
+
+def load(name: str) -> Analysis:
+    """Return the analysis `name`.
+
+    Raises:
+        KeyError: There is none of that name.
+    """
+    if name not in names():
+        raise KeyError(name)
+    analysis: Analysis = import_module(f"{__name__}.{name}").ANALYSIS
+    return analysis

@@ -1,0 +1,1 @@
+"""Finding, opening and reading inputs into canonical frames."""

@@ -1,0 +1,1 @@
+"""What things are: tables, the catalog, traces, markers, kernels, hardware, findings."""

@@ -1,0 +1,147 @@
+"""`Diagnosis`: everything that one run of the engine found, ready to be drawn or stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from tracekit.model.analysis import Finding, Level
+from tracekit.model.trace import Alignment, Gpu, Report
+
+__all__ = ["SCHEMA_VERSION", "ClassShare", "Diagnosis", "GpuTime", "Overview", "Quality"]
+
+SCHEMA_VERSION = 1
+"""Version of the JSON form; grows when a field changes meaning or goes away."""
+
+
+@dataclass(frozen=True)
+class GpuTime:
+    """How one GPU spent the capture.
+
+    Attributes:
+        gpu: Index of the GPU.
+        span_ns: First to last device activity of the whole trace.
+        busy_ns: Union of all device activity, opaque graph time included.
+        opaque_ns: Part of `busy_ns` that only graph-level rows cover: what ran is invisible.
+        idle_ns: `span_ns` - `busy_ns`.
+        comm_ns: Union of communication kernels: a lower bound when `opaque_ns` > 0.
+        n_kernels: Kernel rows.
+        n_graph_launches: Opaque graph rows.
+    """
+
+    gpu: int
+    span_ns: int
+    busy_ns: int
+    opaque_ns: int
+    idle_ns: int
+    comm_ns: int
+    n_kernels: int
+    n_graph_launches: int
+
+
+@dataclass(frozen=True)
+class ClassShare:
+    """Device time of one class of work, summed over GPUs.
+
+    Attributes:
+        kind: Kernel class, or "memcpy HtoD" and the like, "memset", "opaque graph".
+        n: Rows.
+        time_ns: Sum of durations.
+        frac: Share of the summed durations of all classes.
+    """
+
+    kind: str
+    n: int
+    time_ns: int
+    frac: float
+
+
+@dataclass(frozen=True)
+class Quality:
+    """One line on what the data lack.
+
+    Attributes:
+        level: `Level.OK` for a remark, `WARN` when shares become partial, `CRITICAL` when the
+            profiler reported an error.
+        text: The line.
+        count: Rows or records concerned, None where it makes no sense.
+        hint: What to do, "" when nothing.
+    """
+
+    level: Level
+    text: str
+    count: int | None = None
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The first lines of every answer.
+
+    Attributes:
+        has_device_activity: False when no accelerator activity was recorded at all.
+        span_ns: First to last device activity; None without any.
+        gpus: One entry a used GPU, by index.
+        classes: Device time by class, largest first.
+        unclassified_frac: Share of kernel time that no rule names; None without kernels.
+        n_kernels: Kernel rows.
+        n_launches: Kernel launch calls on the host; None when host calls were not recorded.
+        n_graph_launches: Graph launch calls on the host.
+        n_with_launch: Device rows whose launching call was recorded.
+        n_steps: Steps found.
+        step_groups: Step group label to (count, median GPU span in ns).
+        perspective: Sentences that every reader needs first ("the GPU is idle 93 % of ...").
+    """
+
+    has_device_activity: bool
+    span_ns: int | None
+    gpus: tuple[GpuTime, ...]
+    classes: tuple[ClassShare, ...]
+    unclassified_frac: float | None
+    n_kernels: int
+    n_launches: int | None
+    n_graph_launches: int
+    n_with_launch: int
+    n_steps: int
+    step_groups: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    perspective: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The answer.
+
+    Attributes:
+        reports: Input files.
+        gpus: Physical GPUs.
+        alignment: Clock alignment, one entry a report.
+        overview: First lines.
+        quality: What the data lack, worst first.
+        findings: All findings, ranked: critical before warn before ok before unknown, then by
+            time at stake.
+        frames: Result frames, by analysis and name.
+        params: Parameters that were used, by analysis and name.
+        unreadable: Inputs that were given but could not be used: name to reason.
+        provenance: Versions and options.
+    """
+
+    reports: tuple[Report, ...]
+    gpus: tuple[Gpu, ...]
+    alignment: tuple[Alignment, ...]
+    overview: Overview
+    quality: tuple[Quality, ...]
+    findings: tuple[Finding, ...]
+    frames: Mapping[str, Mapping[str, pl.DataFrame]]
+    params: Mapping[str, Mapping[str, Any]]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> Level:
+        """Worst known level; `UNKNOWN` when every finding is unknown."""
+        order = (Level.CRITICAL, Level.WARN, Level.OK)
+        levels = {f.level for f in self.findings}
+        return next((level for level in order if level in levels), Level.UNKNOWN)

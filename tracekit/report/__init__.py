@@ -1,0 +1,1 @@
+"""Drawing a diagnosis: text, JSON, Markdown, HTML, figures."""
