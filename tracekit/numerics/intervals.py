@@ -31,7 +31,7 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
     if not keep.all():
         s, e = s[keep], e[keep]
     if (s[1:] < s[:-1]).any():
-        order = np.argsort(s, kind="stable")
+        order = np.argsort(s)
         s, e = s[order], e[order]
     return _merge_sorted(s, e, 0)
 
@@ -197,10 +197,12 @@ def _activity(s: Ns, e: Ns, weight: NDArray[np.float64] | None) -> tuple[Ns, NDA
     keep = e > s
     each = np.ones(s.size, np.int64) if weight is None else weight
     s, e, each = s[keep], e[keep], each[keep]
-    times, place = np.unique(np.concatenate((s, e)), return_inverse=True)
-    change = np.zeros(times.size, each.dtype)
-    np.add.at(change, place, np.concatenate((each, -each)))
-    return times, np.cumsum(change).astype(np.float64)
+    times = np.concatenate((s, e))
+    order = np.argsort(times)
+    times, level = times[order], np.cumsum(np.concatenate((each, -each))[order])
+    settled = np.ones(times.size, np.bool_)
+    settled[:-1] = times[1:] != times[:-1]
+    return times[settled], level[settled].astype(np.float64)
 
 
 def _spread(

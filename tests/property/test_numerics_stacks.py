@@ -1,0 +1,49 @@
+"""Stack sweeps against a search of all ranges for every point."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.numerics import stacks
+
+RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 2)), max_size=20)
+POINTS = st.lists(st.tuples(st.integers(-1, 31), st.integers(0, 3)), max_size=20)
+
+
+def columns(rows: list[tuple[int, ...]], width: int) -> list[np.ndarray]:
+    return list(np.array(rows, np.int64).reshape(-1, width).T)
+
+
+def key(ranges: list[tuple[int, int, int]], row: int) -> tuple[int, int, int]:
+    """Sorts outer before inner."""
+    start, end, _ = ranges[row]
+    return start, -end, row
+
+
+def last_open(ranges: list[tuple[int, int, int]], among: list[int], time: int, group: int) -> int:
+    open_rows = [r for r in among if ranges[r][2] == group and ranges[r][0] <= time < ranges[r][1]]
+    return max(open_rows, key=lambda r: key(ranges, r), default=-1)
+
+
+@settings(deadline=None)
+@given(RANGES, POINTS)
+def test_innermost(ranges: list[tuple[int, int, int]], points: list[tuple[int, int]]) -> None:
+    everything = list(range(len(ranges)))
+    expected = [last_open(ranges, everything, time, group) for time, group in points]
+    found = stacks.innermost(*columns(ranges, 3), *columns(points, 2))
+    assert found.tolist() == expected
+
+
+@settings(deadline=None)
+@given(RANGES)
+def test_nest(ranges: list[tuple[int, int, int]]) -> None:
+    parents = []
+    for row, (start, _, group) in enumerate(ranges):
+        earlier = [r for r in range(len(ranges)) if key(ranges, r) < key(ranges, row)]
+        parents.append(last_open(ranges, earlier, start, group))
+    parent, depth = stacks.nest(*columns(ranges, 3))
+    assert parent.tolist() == parents
+    for row, above in enumerate(parents):
+        assert depth[row] == (depth[above] + 1 if above >= 0 else 0)
