@@ -1,0 +1,131 @@
+"""Apply the table of patterns to a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tracekit.errors import UsageError
+from tracekit.model.kernels.collectives import Collective, parse_custom, parse_nccl
+from tracekit.model.kernels.kinds import KernelKind, KernelName
+from tracekit.model.kernels.parts import NameParts, split_name
+from tracekit.model.kernels.rules import CUSTOM_COMM_FUSED, FAMILIES, MULTICAST, RULES
+
+__all__ = ["Classifier", "classify", "classify_parts"]
+
+
+class Classifier:
+    """Classifies kernel names; a user's patterns come before the built-in table.
+
+    Args:
+        overrides: Pairs of a class (a :class:`KernelKind` or its value) and a regular expression,
+            in order of precedence. Expressions are searched in the whole name as recorded,
+            ignoring case.
+
+    Raises:
+        UsageError: If a class does not exist or an expression does not compile.
+    """
+
+    def __init__(self, overrides: Iterable[tuple[KernelKind | str, str]] = ()) -> None:
+        self._overrides = tuple(_override(kind, pattern) for kind, pattern in overrides)
+
+    def classify(self, name: str) -> KernelName:
+        """Classify one name.
+
+        Args:
+            name: Demangled, mangled or short name.
+
+        Returns:
+            What the name says; ``kind`` is ``unclassified`` if no pattern knows it.
+        """
+        parts = split_name(name)
+        kind = next((k for k, p in self._overrides if p.search(name)), None) or _kind(parts)
+        collective = _collective(kind, parts.head)
+        return KernelName(
+            name=name,
+            kind=kind,
+            op=collective.op,
+            named_op=collective.named_op,
+            reduction=collective.reduction,
+            dtype=collective.dtype,
+            algorithm=collective.algorithm,
+            fused=kind is KernelKind.CUSTOM_COMM
+            and CUSTOM_COMM_FUSED.search(parts.head.lower()) is not None,
+            multicast=kind.is_comm and MULTICAST.search(parts.head) is not None,
+            family=_family(parts),
+        )
+
+    def classify_parts(
+        self, demangled: str | None, mangled: str | None = None, short: str | None = None
+    ) -> KernelName:
+        """Classify a kernel from the spellings that an export holds, most telling first.
+
+        Args:
+            demangled: ``demangledName``; ``None`` if absent.
+            mangled: ``mangledName``; ``None`` if absent.
+            short: ``shortName``; ``None`` if absent. It is ``device_kernel`` for half of CUTLASS,
+                so it is asked last.
+
+        Returns:
+            The answer of the first spelling that is known; if none is, an ``unclassified`` one
+            under the first spelling there is (the empty string if there is none).
+        """
+        spellings = [name for name in (demangled, mangled, short) if name]
+        answers = [self.classify(name) for name in spellings or [""]]
+        known = (a for a in answers if a.kind is not KernelKind.UNCLASSIFIED)
+        return next(known, answers[0])
+
+
+def _override(kind: KernelKind | str, pattern: str) -> tuple[KernelKind, re.Pattern[str]]:
+    """Check one override and compile it."""
+    try:
+        known = KernelKind(kind)
+    except ValueError as error:
+        kinds = ", ".join(sorted(KernelKind))
+        msg = f"kernel class {kind!r} does not exist"
+        raise UsageError(msg, hint=f"one of: {kinds}") from error
+    try:
+        return known, re.compile(pattern, re.IGNORECASE)
+    except re.error as error:
+        msg = f"kernel pattern {pattern!r} is no regular expression: {error}"
+        raise UsageError(msg) from error
+
+
+def _kind(parts: NameParts) -> KernelKind:
+    """First class whose pattern is in the head, else in head and templates together."""
+    for text in dict.fromkeys((parts.head, parts.whole)):
+        for kind, pattern in RULES:
+            if pattern.search(text):
+                # PyTorch casts and copies through elementwise kernels: only the template tells.
+                copies = kind is KernelKind.ELEMENTWISE and "copy_kernel" in parts.inner
+                return KernelKind.COPY if copies else kind
+    return KernelKind.UNCLASSIFIED
+
+
+def _collective(kind: KernelKind, head: str) -> Collective:
+    """Parse a communication kernel's name; nothing for other classes."""
+    if kind is KernelKind.COMM:
+        return parse_nccl(head)
+    if kind is KernelKind.CUSTOM_COMM:
+        return parse_custom(head)
+    return Collective()
+
+
+def _family(parts: NameParts) -> str | None:
+    """Library or generator the name points at."""
+    return next((family for family, pattern in FAMILIES if pattern.search(parts.whole)), None)
+
+
+_DEFAULT = Classifier()
+
+
+def classify(name: str) -> KernelName:
+    """Classify one name with the built-in table; see :meth:`Classifier.classify`."""
+    return _DEFAULT.classify(name)
+
+
+def classify_parts(
+    demangled: str | None, mangled: str | None = None, short: str | None = None
+) -> KernelName:
+    """Classify from an export's spellings; see :meth:`Classifier.classify_parts`."""
+    return _DEFAULT.classify_parts(demangled, mangled, short)
