@@ -215,7 +215,7 @@ def _spread(
     """Integral of ``weight(t) / active(t)`` over each row ``[ks, ke)``; 0 for empty rows."""
     if company.size == 0:
         return np.zeros(ks.size)
-    times = np.union1d(company, weight[0])
+    times = np.sort(np.concatenate((company, weight[0])))
     rate = _level_at(times, *weight)
     sharers = _level_at(times, company, active)
     rate = np.divide(rate, sharers, out=np.zeros(times.size), where=sharers > 0)

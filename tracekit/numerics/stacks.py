@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics.jit import compiled
+from tracekit.numerics.labels import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
 
@@ -35,9 +36,8 @@ def nest(starts: ArrayLike, ends: ArrayLike, groups: ArrayLike) -> tuple[Int64, 
         end before its child.
     """
     s, e, g = _columns(starts, ends, groups)
-    labels, codes = np.unique(g, return_inverse=True)
-    parent, depth = _nest(s, e, codes.astype(np.int64), _outer_first(s, e), labels.size)
-    return parent, depth
+    labels = distinct(g)
+    return _nest(s, e, codes(labels, g), _outer_first(s, e), labels.size)
 
 
 def innermost(
@@ -61,15 +61,10 @@ def innermost(
     """
     s, e, g = _columns(range_start, range_end, range_group)
     times, point_groups, _ = _columns(point_time, point_group, point_group)
-    labels = np.unique(g)
-    if labels.size == 0:
-        return np.full(times.size, -1, np.int64)
-    codes = np.searchsorted(labels, g).astype(np.int64)
-    places = np.minimum(np.searchsorted(labels, point_groups), labels.size - 1).astype(np.int64)
-    places[labels[places] != point_groups] = -1
-    return _innermost(
-        s, e, codes, _outer_first(s, e), times, places, _ascending(times), labels.size
-    )
+    labels = distinct(g)
+    order, point_order = _outer_first(s, e), _ascending(times)
+    code, place = codes(labels, g), codes(labels, point_groups)
+    return _innermost(s, e, code, order, times, place, point_order, labels.size)
 
 
 def _columns(*columns: ArrayLike) -> tuple[Int64, ...]:
@@ -92,17 +87,17 @@ def _ascending(times: Int64) -> Int64:
 
 
 @compiled("Tuple((int64[::1], int64[::1]))" + "(" + "ro(int64[::1]), " * 4 + "int64)")
-def _nest(s: Int64, e: Int64, codes: Int64, order: Int64, n_groups: int) -> tuple[Int64, Int64]:
+def _nest(s: Int64, e: Int64, code: Int64, order: Int64, n_groups: int) -> tuple[Int64, Int64]:
     top = np.full(n_groups, -1, np.int64)
     parent = np.empty(s.size, np.int64)
     depth = np.empty(s.size, np.int64)
     for row in order:
-        above = top[codes[row]]
+        above = top[code[row]]
         while above >= 0 and e[above] <= s[row]:
             above = parent[above]
         parent[row] = above
         depth[row] = depth[above] + 1 if above >= 0 else 0
-        top[codes[row]] = row
+        top[code[row]] = row
     return parent, depth
 
 
@@ -110,10 +105,10 @@ def _nest(s: Int64, e: Int64, codes: Int64, order: Int64, n_groups: int) -> tupl
 def _innermost(
     s: Int64,
     e: Int64,
-    codes: Int64,
+    code: Int64,
     order: Int64,
     times: Int64,
-    places: Int64,
+    place: Int64,
     point_order: Int64,
     n_groups: int,
 ) -> Int64:
@@ -125,16 +120,16 @@ def _innermost(
         now = times[point]
         while opened < order.size and s[order[opened]] <= now:
             row = order[opened]
-            above = top[codes[row]]
+            above = top[code[row]]
             while above >= 0 and e[above] <= s[row]:
                 above = below[above]
             below[row] = above
-            top[codes[row]] = row
+            top[code[row]] = row
             opened += 1
-        if places[point] >= 0:
-            above = top[places[point]]
+        if place[point] >= 0:
+            above = top[place[point]]
             while above >= 0 and e[above] <= now:
                 above = below[above]
-            top[places[point]] = above
+            top[place[point]] = above
             found[point] = above
     return found

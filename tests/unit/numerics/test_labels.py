@@ -1,0 +1,20 @@
+"""Dense codes on small cases with known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tracekit.numerics import labels
+
+
+@pytest.mark.parametrize("values", [[], [5], [3, 3, 1, 1, 3, 2**62, -7]])
+def test_distinct_equals_numpy(values: list[int]) -> None:
+    array = np.array(values, np.int64)
+    assert labels.distinct(array).tolist() == np.unique(array).tolist()
+
+
+def test_codes_of_unknown_values_are_minus_one() -> None:
+    known = np.array([2, 5, 9])
+    assert labels.codes(known, np.array([9, 2, 4, 10, -1, 5])).tolist() == [2, 0, -1, -1, -1, 1]
+    assert labels.codes(known[:0], np.array([9])).tolist() == [-1]
