@@ -1,0 +1,222 @@
+"""One report: raw tables to canonical frames.
+
+Knows which raw table and columns a canonical table comes from in this file, and turns ids into
+what they mean: process and thread from nsys' packed ids, string ids made unique across reports,
+rows with impossible times dropped and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+import polars as pl
+
+from tracekit.io.source import RowFilter, TableSource
+from tracekit.model.catalog import CATALOG, CatalogTable, Field
+from tracekit.model.trace import Report
+
+__all__ = ["STRING_ID_SHIFT", "ReportReader"]
+
+STRING_ID_SHIFT = 40
+"""String ids of report r are offset by ``r << 40``."""
+PID_SHIFT, ID_MASK = 24, 0xFFFFFF
+ABSURD_NS = 1 << 61
+"""Times beyond 73 years of session time are damaged records, not events."""
+NAME_IDS = ("id", "name_id", "mangled_id", "short_id", "text_id", "json_text_id")
+_STRING_TABLES = {"strings": ("id",)}
+TESTED_SCHEMA_MAJOR_MINOR = (3, 25)
+
+
+class ReportReader:
+    """Reads one opened export.
+
+    Args:
+        source: The file.
+        index: The ``report`` column.
+        name: File name for people.
+        fingerprint: Hash for the provenance.
+        salvage: Whether a damaged table is left out with a note instead of refusing the file.
+    """
+
+    def __init__(
+        self,
+        source: TableSource,
+        index: int,
+        name: str,
+        fingerprint: str,
+        *,
+        salvage: bool = False,
+    ) -> None:
+        self._source = source
+        self._salvage = salvage
+        self._raw = source.tables()
+        self.report = self._describe(index, name, fingerprint)
+
+    def table_name(self, canonical: str) -> str | None:
+        """Return the raw table of a canonical one, newest suffix first; None when absent."""
+        for wanted in CATALOG[canonical].sources:
+            pattern = re.compile(rf"{re.escape(wanted)}(?:_V(\d+))?")
+            hits = [(int(m[1] or 0), n) for n in self._raw if (m := pattern.fullmatch(n))]
+            if hits:
+                return max(hits)[1]
+        return None
+
+    def load(self, canonical: str, where: Sequence[RowFilter] = ()) -> pl.DataFrame:
+        """Return a canonical frame without its ``gpu`` column's meaning (all null).
+
+        Args:
+            canonical: Catalog name.
+            where: Conditions on raw columns.
+
+        Returns:
+            The frame; empty when the table is absent.
+        """
+        entry, raw = CATALOG[canonical], self.table_name(canonical)
+        if raw is None:
+            return entry.table.empty()
+        columns = self._raw[raw]
+        chosen = {f.name: c for f in entry.fields if (c := _first(f, columns)) is not None}
+        if any(f.required and f.name not in chosen for f in entry.fields):
+            self.report.notes.append(f"{raw}: lacks a column that {canonical} needs; not read")
+            return entry.table.empty()
+        dtypes = {c: f.dtype for f in entry.fields if (c := chosen.get(f.name)) is not None}
+        frame = self._source.read(raw, dtypes, where)
+        frame = frame.rename({c: n for n, c in chosen.items()})
+        return self._derive(entry, frame)
+
+    def _derive(self, entry: CatalogTable, frame: pl.DataFrame) -> pl.DataFrame:
+        index = self.report.index
+        extra = [pl.lit(index, pl.UInt16).alias("report")]
+        if "_global_pid" in frame.columns:
+            extra.append(_part("_global_pid", PID_SHIFT).alias("pid"))
+        if "_global_tid" in frame.columns:
+            extra.append(_part("_global_tid", PID_SHIFT).alias("pid"))
+            extra.append(_part("_global_tid", 0).alias("tid"))
+        names = _STRING_TABLES.get(entry.name, NAME_IDS[1:])
+        extra += [pl.col(c) + (index << STRING_ID_SHIFT) for c in names if c in frame.columns]
+        frame = frame.with_columns(extra)
+        return self._valid(entry, frame) if entry.interval else frame
+
+    def _valid(self, entry: CatalogTable, frame: pl.DataFrame) -> pl.DataFrame:
+        start, end = pl.col("start_ns"), pl.col("end_ns")
+        absurd = ~start.is_between(-ABSURD_NS, ABSURD_NS) | ~end.is_between(-ABSURD_NS, ABSURD_NS)
+        reasons = (
+            pl.when(start.is_null() | end.is_null() | ((start == 0) & (end == 0)))
+            .then(pl.lit("no timestamp"))
+            .when(absurd)
+            .then(pl.lit("absurd time"))
+            .when(end < start)
+            .then(pl.lit("end before start"))
+            .when((end == start) & pl.lit(entry.name not in {"runtime", "overhead"}))
+            .then(pl.lit("zero length"))
+        )
+        marked = frame.with_columns(reasons.alias("_bad"))
+        bad = marked.get_column("_bad")
+        if bad.null_count() == len(bad):
+            return frame
+        counts = bad.drop_nulls().value_counts().sort("_bad")
+        self.report.dropped[entry.name] = dict(counts.iter_rows())
+        return marked.filter(pl.col("_bad").is_null()).drop("_bad")
+
+    def devices(self, canonical: str) -> set[tuple[int | None, int]]:
+        """Return the distinct (pid, CUDA ordinal) pairs of a device table."""
+        raw = self.table_name(canonical)
+        columns = self._raw[raw] if raw is not None else {}
+        if raw is None or "deviceId" not in columns:
+            return set()
+        dtypes = {"deviceId": pl.Int32} | (
+            {"globalPid": pl.Int64} if "globalPid" in columns else {}
+        )
+        frame = self._source.read(raw, dtypes).unique()
+        pid = _part("globalPid", PID_SHIFT) if "globalPid" in columns else pl.lit(None)
+        return set(frame.select(pid.alias("pid"), "deviceId").drop_nulls("deviceId").iter_rows())
+
+    def metric_rows(self, metrics: Collection[str]) -> pl.DataFrame:
+        """Return (type_id, metric, t_ns, value) of the named counters, filtered while reading."""
+        names = self.load("metric_names").filter(pl.col("name").is_in(list(metrics)))
+        raw = self.table_name("gpu_metrics")
+        if raw is None or names.is_empty():
+            return pl.DataFrame(schema={**SAMPLE_SCHEMA, "report": pl.UInt16})
+        where = [RowFilter("metricId", isin=tuple(sorted(set(names["metric"]))))]
+        rows = self.load("gpu_metrics", where).drop("report")
+        # A report without device types (older exports) has one name list for all devices.
+        key = ["type_id", "metric"] if names["type_id"].null_count() == 0 else ["metric"]
+        return rows.join(names.select(*key, "name", "report").unique(), on=key).select(
+            "report", "type_id", "name", "t_ns", "value"
+        )
+
+    def _describe(self, index: int, name: str, fingerprint: str) -> Report:
+        export = self._pairs("META_DATA_EXPORT EXPORT_META_DATA")
+        capture = self._pairs("META_DATA_CAPTURE")
+        product = export.get("EXPORT_PRODUCT_VERSION", "")
+        mode = next((v for k, v in capture.items() if k.endswith("GRAPH_TRACE_OPTIONS:MODE")), "")
+        hertz = capture.get("GPU_METRICS_OPTIONS:SAMPLING_FREQUENCY", "")
+        blobs = export.get("EXPORT_PARAM_INCLUDE_BLOBS")
+        counts = {n: self._count(n) for n in CATALOG}
+        report = Report(
+            index=index,
+            name=name,
+            sha256=fingerprint,
+            product=f"{export.get('EXPORT_PRODUCT_NAME', '')} {product}".strip(),
+            schema_version=export.get("EXPORT_SCHEMA_VERSION"),
+            nsys_version=_version(product),
+            graph_trace=mode.lower(),
+            metric_hz=int(hertz) if hertz.isdigit() else None,
+            has_blobs=None if blobs is None else blobs.lower() == "true",
+            utc_epoch_ns=self._scalar("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"),
+            duration_ns=self._scalar("ANALYSIS_DETAILS", "duration"),
+            tables={n: c for n, c in counts.items() if c},
+            present=tuple(n for n, c in counts.items() if c is not None),
+        )
+        report.notes.extend(_schema_notes(report.schema_version))
+        return report
+
+    def _count(self, canonical: str) -> int | None:
+        raw = self.table_name(canonical)
+        return None if raw is None else self._source.count(raw)
+
+    def _scalar(self, raw: str, column: str) -> int | None:
+        if column not in self._raw.get(raw, {}):
+            return None
+        values = self._source.read(raw, {column: pl.Int64}).get_column(column).drop_nulls()
+        return None if values.is_empty() else int(values[0])
+
+    def _pairs(self, names: str) -> dict[str, str]:
+        raw = next((n for n in names.split() if n in self._raw), None)
+        if raw is None or not {"name", "value"} <= self._raw[raw].keys():
+            return {}
+        frame = self._source.read(raw, {"name": pl.String, "value": pl.String})
+        return dict(frame.drop_nulls().iter_rows())
+
+
+SAMPLE_SCHEMA = {
+    "type_id": pl.Int64,
+    "name": pl.String,
+    "t_ns": pl.Int64,
+    "value": pl.Int64,
+}
+
+
+def _first(field: Field, columns: Collection[str]) -> str | None:
+    return next((c for c in field.raw if c in columns), None)
+
+
+def _part(column: str, shift: int) -> pl.Expr:
+    """Bits ``shift .. shift+24`` of an nsys id, as UInt32; arithmetic on signed 64-bit ids."""
+    return ((pl.col(column) // (1 << shift)) & ID_MASK).cast(pl.UInt32)
+
+
+def _version(product: str) -> tuple[int, ...] | None:
+    parts = re.findall(r"\d+", product)
+    return tuple(int(p) for p in parts) or None
+
+
+def _schema_notes(version: str | None) -> list[str]:
+    if version is None:
+        return ["schema version unknown: columns decide what is read"]
+    parts = _version(version)
+    if parts is not None and parts[:2] > TESTED_SCHEMA_MAJOR_MINOR:
+        tested = ".".join(map(str, TESTED_SCHEMA_MAJOR_MINOR))
+        return [f"export schema {version} is newer than the newest tested ({tested})"]
+    return []

@@ -1,0 +1,183 @@
+"""Several reports as one run: frames concatenated on one clock, devices as physical GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import polars as pl
+
+from tracekit.io.reader import ReportReader
+from tracekit.io.source import RowFilter
+from tracekit.model.catalog import CATALOG
+from tracekit.model.trace import Gpu
+
+__all__ = ["RunLoader"]
+
+_TIMES = ("start_ns", "end_ns", "t_ns")
+_WINDOWED = frozenset({"kernels", "memcpy", "memset", "graph_trace", "nvtx", "gpu_metrics"})
+_DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
+_SAMPLES = {
+    "report": pl.UInt16,
+    "gpu": pl.Int16,
+    "name": pl.String,
+    "t_ns": pl.Int64,
+    "value": pl.Int64,
+}
+
+
+class RunLoader:
+    """Loads canonical frames of one or several reports.
+
+    Args:
+        readers: One per report; ``reader.report.index`` is its position.
+        offsets_ns: What to subtract from each report's times.
+        window: Half-open session time that events must touch; None for all.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[ReportReader],
+        offsets_ns: Sequence[int] | None = None,
+        window: tuple[int, int] | None = None,
+    ) -> None:
+        self._readers = tuple(readers)
+        self._offsets = tuple(offsets_ns or (0 for _ in readers))
+        self._window = window
+        self._keys: dict[tuple[int | str, ...], int] = {}
+        self._seen: dict[ReportReader, set[tuple[int | None, int]]] = {}
+        self._by_device = self._map_devices()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The physical GPUs, by index."""
+        return self._gpus
+
+    def load(self, name: str) -> pl.DataFrame:
+        """Return the canonical frame `name` of all reports."""
+        table = CATALOG[name].table
+        parts = [self._one(i, name) for i in range(len(self._readers))]
+        return pl.concat([table.conform(p) for p in parts]) if parts else table.empty()
+
+    def load_samples(self, metrics: Collection[str]) -> pl.DataFrame:
+        """Return samples of the named counters with physical GPUs, negative times dropped."""
+        parts = []
+        for i, reader in enumerate(self._readers):
+            rows = reader.metric_rows(metrics)
+            early = rows.filter(pl.col("t_ns") < 0).height
+            if early:
+                dropped = reader.report.dropped.setdefault("gpu_metrics", {})
+                dropped["before the capture"] = max(dropped.get("before the capture", 0), early)
+            rows = rows.filter(pl.col("t_ns") >= 0).with_columns(self._metric_gpu(i))
+            parts.append(self._shifted(i, "gpu_metrics", rows).select(_SAMPLES))
+        samples = pl.concat(parts) if parts else pl.DataFrame(schema=_SAMPLES)
+        return samples.cast(_SAMPLES).unique(maintain_order=True).sort("gpu", "name", "t_ns")
+
+    def _one(self, index: int, name: str) -> pl.DataFrame:
+        frame = self._readers[index].load(name, self._filters(index, name))
+        frame = self._shifted(index, name, frame)
+        if name in {"gpu_metrics", "metric_names"}:
+            return frame.with_columns(self._metric_gpu(index))
+        if name == "gpus":
+            ids = self._gpu_ids[index]
+            return frame.with_columns(pl.col("id").replace_strict(ids, default=None).alias("gpu"))
+        if "device" in frame.columns and "gpu" in CATALOG[name].table.schema:
+            return self._with_gpu(index, frame)
+        return frame
+
+    def _filters(self, index: int, name: str) -> list[RowFilter]:
+        if self._window is None or name not in _WINDOWED - {"gpu_metrics", "nvtx"}:
+            return []
+        low, high = (t + self._offsets[index] for t in self._window)
+        return [RowFilter("start", high=high), RowFilter("end", low=low + 1)]
+
+    def _shifted(self, index: int, name: str, frame: pl.DataFrame) -> pl.DataFrame:
+        offset = self._offsets[index]
+        if offset:
+            times = [c for c in _TIMES if c in frame.columns]
+            frame = frame.with_columns(pl.col(c) - offset for c in times)
+        if self._window is None or name not in _WINDOWED:
+            return frame
+        low, high = self._window
+        if "t_ns" in frame.columns:
+            return frame.filter(pl.col("t_ns").is_between(low, high, closed="left"))
+        end = pl.col("end_ns").fill_null(pl.col("start_ns") + 1)
+        named = pl.col("event_type").is_in([33, 75]) if name == "nvtx" else pl.lit(False)
+        return frame.filter(((pl.col("start_ns") < high) & (end > low)) | named)
+
+    def _metric_gpu(self, index: int) -> pl.Expr:
+        ids = {g & 0xFF: k for g, k in self._gpu_ids[index].items()}
+        device = (pl.col("type_id") & 0xFF) if ids else pl.lit(None, pl.Int64)
+        return device.replace_strict(ids, default=None, return_dtype=pl.Int16).alias("gpu")
+
+    def _with_gpu(self, index: int, frame: pl.DataFrame) -> pl.DataFrame:
+        known = self._by_device[index]
+        pid = pl.col("pid") if "pid" in frame.columns else pl.lit(None, pl.UInt32).alias("pid")
+        keys = frame.select(pid, "device").unique()
+        rows = [(p, d, known.get((p, d), known.get((None, d)))) for p, d in keys.iter_rows()]
+        schema = {"pid": pl.UInt32, "device": pl.Int32, "gpu": pl.Int16}
+        mapping = pl.DataFrame(rows, schema=schema, orient="row")
+        frame = frame.with_columns(pid)
+        return frame.join(mapping, on=["pid", "device"], how="left", nulls_equal=True, maintain_order="left")
+
+    def _map_devices(self) -> list[dict[tuple[int | None, int], int]]:
+        """Number the physical GPUs of all reports; return (pid, ordinal) -> index per report."""
+        gpus: list[Gpu] = []
+        self._gpu_ids: list[dict[int, int]] = []
+        maps: list[dict[tuple[int | None, int], int]] = []
+        for i, reader in enumerate(self._readers):
+            ids: dict[int, int] = {}
+            for row in reader.load("gpus").sort("id").iter_rows(named=True):
+                key = _physical(i, row.get("_uuid"), row.get("_bus"), row["id"])
+                if key not in self._keys:
+                    self._keys[key] = len(gpus)
+                    gpus.append(_gpu(len(gpus), row))
+                ids[row["id"]] = self._keys[key]
+            maps.append(self._ordinals(i, reader, ids, gpus))
+            self._gpu_ids.append(ids or {d: g for (_, d), g in maps[-1].items()})
+        used = {g for i, m in enumerate(maps) for g in self._used(i, m)}
+        self._gpus = tuple(replace(g, used=g.index in used) for g in gpus)
+        return maps
+
+    def _ordinals(
+        self, index: int, reader: ReportReader, ids: dict[int, int], gpus: list[Gpu]
+    ) -> dict[tuple[int | None, int], int]:
+        known: dict[tuple[int | None, int], int] = {(None, d): g for d, g in ids.items()}
+        for row in reader.load("cuda_devices").iter_rows(named=True):
+            if row.get("gpu_id") in ids:
+                known[(row.get("pid"), row["device"])] = ids[row["gpu_id"]]
+        for device in sorted(self._devices(reader) - {d for _, d in known}):
+            known[(None, device)] = len(gpus)
+            self._keys[("device", index, device)] = len(gpus)
+            gpus.append(Gpu(len(gpus)))
+        return known
+
+    def _devices(self, reader: ReportReader) -> set[int]:
+        return {d for _, d in self._pairs_of(reader)}
+
+    def _used(self, index: int, known: dict[tuple[int | None, int], int]) -> set[int]:
+        pairs = self._pairs_of(self._readers[index])
+        hits = {known.get((p, d), known.get((None, d))) for p, d in pairs}
+        return {h for h in hits if h is not None}
+
+    def _pairs_of(self, reader: ReportReader) -> set[tuple[int | None, int]]:
+        if reader not in self._seen:
+            found: set[tuple[int | None, int]] = set()
+            for name in _DEVICE_TABLES:
+                found |= reader.devices(name)
+            self._seen[reader] = found
+        return self._seen[reader]
+
+
+def _physical(
+    report: int, uuid: str | None, bus: str | None, gpu_id: int
+) -> tuple[int | str, ...]:
+    if uuid and uuid.strip("0-"):
+        return ("uuid", uuid)
+    return ("bus", report, bus) if bus else ("id", report, gpu_id)
+
+
+def _gpu(index: int, row: dict[str, object]) -> Gpu:
+    names = ("l2_bytes", "memory_bytes", "bandwidth_bytes_per_s", "clock_hz", "sm_count")
+    numbers = {n: int(v) for n in names if isinstance(v := row.get(n), int) and v > 0}
+    return Gpu(index, str(row.get("name") or ""), str(row.get("chip") or ""), **numbers)

@@ -1,0 +1,66 @@
+"""Kernel names, classified once per distinct name."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.model.kernels import Classifier, KernelKind
+from tracekit.model.trace import Trace, view
+from tracekit.views.strings import placeholder
+
+__all__ = ["KIND", "kernel_names", "kernels"]
+
+KIND = pl.Enum([k.value for k in KernelKind])
+"""Dtype of every ``kind`` column."""
+_IDS = ["name_id", "mangled_id", "short_id"]
+
+
+@view("kernels", "strings")
+def _names_by_id(trace: Trace) -> pl.DataFrame:
+    """One row per distinct id triple, with its name and class."""
+    ids = trace.frame("kernels").select(_IDS).unique().sort(_IDS)
+    strings = trace.frame("strings").select("id", "value")
+    for column in _IDS:
+        looked_up = strings.rename({"id": column, "value": column.replace("_id", "")})
+        ids = ids.join(looked_up, on=column, how="left", maintain_order="left")
+    classifier = Classifier(trace.settings.get("kernel_overrides", ()))
+    rows = []
+    for name, mangled, short in ids.select("name", "mangled", "short").iter_rows():
+        found = classifier.classify_parts(name, mangled, short)
+        rows.append((found.kind.value, found.op, found.family, found.is_comm, found.fused))
+    schema = {
+        "kind": KIND,
+        "op": pl.String,
+        "family": pl.String,
+        "is_comm": pl.Boolean,
+        "fused": pl.Boolean,
+    }
+    classes = pl.DataFrame(rows, schema=schema, orient="row")
+    shown = pl.coalesce("name", "mangled", "short", placeholder("name_id"))
+    named = ids.with_columns(shown.alias("name")).drop("mangled").hstack(classes)
+    return named.with_columns((pl.col("name").rank("dense") - 1).cast(pl.UInt32).alias("name_key"))
+
+
+@view("kernels", "strings")
+def kernel_names(trace: Trace) -> pl.DataFrame:
+    """Return one row per distinct kernel name.
+
+    Returns:
+        Frame of name_key UInt32 (rank of the name), name String (demangled, else mangled, else
+        short), short String, kind Enum `KIND`, op String (null when the name does not tell),
+        is_comm Boolean, fused Boolean, family String; sorted by name_key.
+    """
+    columns = ["name_key", "name", "short", "kind", "op", "is_comm", "fused", "family"]
+    named = _names_by_id(trace).select(columns)
+    return named.unique("name_key", keep="first", maintain_order=True).sort("name_key")
+
+
+@view("kernels", "strings")
+def kernels(trace: Trace) -> pl.DataFrame:
+    """Return the catalog frame ``kernels`` plus name_key UInt32, kind `KIND`, is_comm Boolean.
+
+    Rows stand in the order of the catalog frame.
+    """
+    keys = _names_by_id(trace).select(*_IDS, "name_key", "kind", "is_comm")
+    frame = trace.frame("kernels")
+    return frame.join(keys, on=_IDS, how="left", nulls_equal=True, maintain_order="left")
