@@ -1,0 +1,146 @@
+"""The first lines of every answer: how busy the devices were, with what, and what is hidden."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.model.diagnosis import ClassShare, GpuTime, Overview
+from tracekit.model.kernels import ApiKind, KernelKind, api_kind
+from tracekit.model.trace import Trace, view
+from tracekit.numerics import intervals
+from tracekit.views.activity import activity, activity_span
+from tracekit.views.attribution import attribution, steps
+from tracekit.views.strings import resolved
+
+__all__ = ["launch_counts", "overview"]
+
+_COMM = ("comm", "custom_comm")
+IDLE_WORTH_SAYING = 0.5
+OPAQUE_WORTH_SAYING = 0.01
+UNCLASSIFIED_WORTH_SAYING = 0.10
+
+
+@view("runtime", "strings")
+def launch_counts(trace: Trace) -> dict[ApiKind, int]:
+    """Return how many host calls of each kind were recorded; empty when none were."""
+    calls = trace.frame("runtime").group_by("name_id").len()
+    named = resolved(
+        calls.with_columns(pl.lit(None, pl.String).alias("name")),
+        trace.frame("strings"),
+        "name",
+        "name_id",
+    )
+    counts: dict[ApiKind, int] = {}
+    for name, n in named.select("name", "len").iter_rows():
+        kind = api_kind(name or "")
+        counts[kind] = counts.get(kind, 0) + n
+    return counts
+
+
+@view("overhead", "runtime", of=[activity, attribution, steps, launch_counts])
+def overview(trace: Trace) -> Overview:
+    """Return the device's time account of the whole trace."""
+    work = activity(trace)
+    counts = launch_counts(trace)
+    kernels = work.filter(pl.col("source") == "kernel")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    classes = _classes(work)
+    kernel_ns = kernels.select(length.sum()).item() or 0
+    unclassified = kernels.filter(pl.col("kind") == KernelKind.UNCLASSIFIED.value)
+    span = activity_span(trace)
+    gpus = tuple(_gpu_time(trace, g, part, span) for g, part in _by_gpu(work)) if span else ()
+    spans = steps(trace).drop_nulls("gpu_start_ns")
+    spans = spans.with_columns((pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).alias("span_ns"))
+    groups = spans.group_by("group").agg(pl.len(), pl.col("span_ns").median()).sort("group")
+    known = attribution(trace)["reason"] != "no_launch_record"
+    base = Overview(
+        has_device_activity=work.height > 0,
+        span_ns=None if span is None else span[1] - span[0],
+        gpus=gpus,
+        classes=classes,
+        unclassified_frac=(
+            unclassified.select(length.sum()).item() / kernel_ns if kernel_ns else None
+        ),
+        n_kernels=kernels.height,
+        n_launches=counts.get(ApiKind.KERNEL_LAUNCH, 0) if trace.has("runtime") else None,
+        n_graph_launches=counts.get(ApiKind.GRAPH_LAUNCH, 0),
+        n_with_launch=int(known.sum()),
+        n_steps=steps(trace).height,
+        step_groups={g: (n, float(m)) for g, n, m in groups.iter_rows()},
+    )
+    return Overview(**{**vars(base), "perspective": tuple(_perspective(base))})
+
+
+def _by_gpu(work: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
+    parts = work.with_columns(pl.col("gpu").fill_null(-1)).partition_by("gpu", as_dict=True)
+    return [(int(str(k[0])), part) for k, part in sorted(parts.items(), key=lambda i: i[0])]
+
+
+def _gpu_time(trace: Trace, gpu: int, work: pl.DataFrame, span: tuple[int, int]) -> GpuTime:
+    first, last = span
+    busy = _union(work)
+    visible = _union(work.filter(pl.col("source") != "graph"))
+    comm = _union(work.filter(pl.col("kind").is_in(_COMM)))
+    gaps = intervals.subtract([first], [last], *busy)
+    overhead = _union(trace.frame("overhead"))
+    return GpuTime(
+        gpu=gpu,
+        span_ns=last - first,
+        busy_ns=intervals.total_ns(*busy),
+        opaque_ns=intervals.total_ns(*busy) - intervals.total_ns(*visible),
+        idle_ns=intervals.total_ns(*gaps),
+        idle_in_profiler_ns=intervals.total_ns(*intervals.intersect(*gaps, *overhead)),
+        comm_ns=intervals.total_ns(*comm),
+        n_kernels=work.filter(pl.col("source") == "kernel").height,
+        n_graph_launches=work.filter(pl.col("source") == "graph").height,
+    )
+
+
+def _union(frame: pl.DataFrame) -> intervals.Intervals:
+    return intervals.union(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+
+
+def _classes(work: pl.DataFrame) -> tuple[ClassShare, ...]:
+    length = pl.col("end_ns") - pl.col("start_ns")
+    table = work.group_by("kind").agg(pl.len().alias("n"), length.sum().alias("time_ns"))
+    total = table["time_ns"].sum() or 1
+    table = table.sort(["time_ns", "kind"], descending=[True, False])
+    return tuple(ClassShare(k, n, t, t / total) for k, n, t in table.iter_rows())
+
+
+def _perspective(o: Overview) -> list[str]:
+    if not o.has_device_activity:
+        said = "no accelerator activity recorded"
+        if o.n_launches:
+            said = (
+                f"{o.n_launches} kernel launches on the host but 0 device records: the capture lost"
+                " them (another profiler held CUPTI, missing permission, or the capture ended"
+                " before the flush)"
+            )
+        return [said]
+    lines = []
+    for g in o.gpus:
+        name = f"GPU {g.gpu}" if g.gpu >= 0 else "an unidentified GPU"
+        if g.opaque_ns > OPAQUE_WORTH_SAYING * g.busy_ns:
+            lines.append(_opaque_line(name, g))
+        if g.idle_ns > IDLE_WORTH_SAYING * g.span_ns:
+            lines.append(
+                f"{name} is busy {g.busy_ns / g.span_ns:.1%} of the span and idle"
+                f" {g.idle_ns / g.span_ns:.1%}: it mostly waits for the host, so look there first"
+            )
+    if o.unclassified_frac is not None and o.unclassified_frac > UNCLASSIFIED_WORTH_SAYING:
+        lines.append(
+            f"{o.unclassified_frac:.1%} of kernel time has names that no rule classifies:"
+            " shares by class are lower bounds"
+        )
+    return lines
+
+
+def _opaque_line(name: str, g: GpuTime) -> str:
+    share = g.opaque_ns / g.busy_ns
+    return (
+        f"{share:.1%} of {name}'s busy time is opaque: {g.n_graph_launches} CUDA-graph launches"
+        " were traced as a whole. What runs inside is unknown (communication is between"
+        f" {g.comm_ns / g.busy_ns:.1%} and {(g.comm_ns + g.opaque_ns) / g.busy_ns:.1%} of busy"
+        " time); record again with --cuda-graph-trace=node"
+    )

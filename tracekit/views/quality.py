@@ -1,0 +1,156 @@
+"""What the data lack: lost, invalid and unattributable records, and what the profiler said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import polars as pl
+
+from tracekit.model.analysis import Level
+from tracekit.model.diagnosis import Quality
+from tracekit.model.trace import Trace, view
+from tracekit.views.activity import activity
+from tracekit.views.attribution import attribution
+from tracekit.views.overview import UNCLASSIFIED_WORTH_SAYING, overview
+from tracekit.views.ranges import RANGE_TYPES, ranges
+
+__all__ = ["quality", "scrubbed"]
+
+_LOST = re.compile(r"\b(lost|dropped|discarded|overflow\w*|missing)\b", re.IGNORECASE)
+_NUMBER = re.compile(r"dropped:?\s*(\d+)", re.IGNORECASE)
+_HINTS = (
+    (
+        re.compile(r"privilege|permission|ERR_NVGPUCTRPERM|CAP_SYS_ADMIN", re.IGNORECASE),
+        "GPU counters need permission: run as root, or load the driver with"
+        " NVreg_RestrictProfilingToAdminUsers=0",
+    ),
+    (
+        re.compile(r"in use|already.*(use|subscrib)|multiple.*subscrib", re.IGNORECASE),
+        "another tool holds the counters or CUPTI: stop DCGM monitoring (dcgmi profile --pause) or"
+        " the framework's own profiler and record again",
+    ),
+    (
+        re.compile(r"CUPTI", re.IGNORECASE),
+        "a second CUPTI user (PyTorch or TensorFlow profiler) leaves one of the two traces empty:"
+        " switch it off and record again",
+    ),
+)
+_PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\][^\s:'\"]+")
+_RANK = {Level.CRITICAL: 0, Level.WARN: 1, Level.UNKNOWN: 2, Level.OK: 3}
+DEEP = 1_000
+"""Nesting depth that only ranges that are never closed reach."""
+SEVERITY_WARNING, SEVERITY_ERROR = 2, 3
+
+
+def scrubbed(text: str) -> str:
+    """Return a profiler's message on one line without file paths."""
+    return _PATH.sub("<path>", " ".join(text.split()))
+
+
+@view("diagnostics", "nvtx", "strings", of=[overview, activity, attribution, ranges])
+def quality(trace: Trace) -> tuple[Quality, ...]:
+    """Return everything that makes the answer partial, worst first."""
+    lines = [
+        *_diagnostics(trace),
+        *_dropped(trace),
+        *_names(trace),
+        *_nvtx(trace),
+        *_launches(trace),
+    ]
+    lines += [
+        Quality(Level.OK, n) for n in dict.fromkeys(n for r in trace.reports for n in r.notes)
+    ]
+    return tuple(sorted(lines, key=lambda q: _RANK[q.level]))
+
+
+def _diagnostics(trace: Trace) -> Iterator[Quality]:
+    rows = trace.frame("diagnostics").drop_nulls("text")
+    counted = rows.group_by("severity", "text").len().sort("severity", "text", descending=True)
+    vague = 0
+    for severity, text, n in counted.iter_rows():
+        said, dropped = scrubbed(text), _NUMBER.search(text)
+        hint = next((h for pattern, h in _HINTS if pattern.search(text)), "")
+        if (severity or 0) >= SEVERITY_ERROR:
+            level = Level.CRITICAL if _LOST.search(text) else Level.WARN
+            yield Quality(level, f"the profiler reported an error: {said}", n, hint)
+        elif dropped and int(dropped[1]):
+            yield Quality(Level.OK, f"the profiler dropped records: {said}", int(dropped[1]))
+        elif severity == SEVERITY_WARNING and (hint and _HINTS[-1][1] != hint):
+            yield Quality(Level.WARN, f"the profiler warned: {said}", n, hint)
+        elif severity == SEVERITY_WARNING and _LOST.search(text):
+            yield Quality(Level.WARN, f"the profiler warned: {said}", n)
+        elif severity == SEVERITY_WARNING:
+            vague += n
+    if vague:
+        yield Quality(Level.OK, "general warnings of the profiler without a count", vague)
+
+
+def _dropped(trace: Trace) -> Iterator[Quality]:
+    for report in trace.reports:
+        for table, reasons in sorted(report.dropped.items()):
+            for reason, n in sorted(reasons.items()):
+                harmless = reason in {"zero length", "before the capture"}
+                level = Level.OK if harmless else Level.WARN
+                yield Quality(level, f"{n} {table} rows left out: {reason}", n)
+
+
+def _names(trace: Trace) -> Iterator[Quality]:
+    share = overview(trace).unclassified_frac
+    if share is not None and share > UNCLASSIFIED_WORTH_SAYING:
+        text = f"{share:.1%} of kernel time is unclassified: shares by class are lower bounds"
+        yield Quality(Level.WARN, text)
+    dangling = trace.frame("nvtx").filter(
+        pl.col("text").is_null() & pl.col("text_id").is_not_null()
+    )
+    known = trace.frame("strings").select(pl.col("id").alias("text_id"))
+    n = dangling.join(known, on="text_id", how="anti").height
+    if n:
+        yield Quality(Level.WARN, f"{n} NVTX rows name a string that the file does not hold", n)
+
+
+def _nvtx(trace: Trace) -> Iterator[Quality]:
+    found = ranges(trace)
+    n_open = int(found["open"].sum())
+    depth = int(str(found["depth"].max() or 0))
+    if depth >= DEEP:
+        text = f"range depth grows without bound ({depth + 1:,}): ranges are pushed, never popped"
+        yield Quality(Level.WARN, text, depth + 1)
+    if n_open:
+        text = f"{n_open} NVTX ranges never closed; taken to last until the end of the capture"
+        yield Quality(Level.OK, text, n_open)
+    rows = trace.frame("nvtx").filter(pl.col("event_type").is_in(RANGE_TYPES))
+    inverted = rows.filter(pl.col("end_ns") < pl.col("start_ns")).height
+    if inverted:
+        yield Quality(
+            Level.WARN, f"{inverted} NVTX ranges end before they start; left out", inverted
+        )
+    same = ["report", "pid", "tid", "domain", "start_ns", "end_ns", "text"]
+    twins = found.filter(~pl.col("open")).height - found.filter(~pl.col("open")).unique(same).height
+    if twins:
+        yield Quality(Level.OK, f"{twins} NVTX ranges are exact duplicates of another", twins)
+
+
+def _launches(trace: Trace) -> Iterator[Quality]:
+    work = activity(trace)
+    if work.is_empty():
+        return
+    reasons = attribution(trace)["reason"]
+    missing = int((reasons == "no_launch_record").sum())
+    if missing and trace.has("runtime"):
+        n = work.height - missing
+        text = f"launch known for n={n} of {work.height} device records; the rest have no host call"
+        yield Quality(Level.OK, text, missing)
+    if trace.has("kernels") and work["pid"].null_count() == work.height:
+        yield Quality(
+            Level.OK, "device records name no process: host calls matched by correlation id alone"
+        )
+    other = work.filter(reasons == "other_thread")
+    if other.height:
+        length = pl.col("end_ns") - pl.col("start_ns")
+        share = other.select(length.sum()).item() / (work.select(length.sum()).item() or 1)
+        text = (
+            f"{other.height} device records ({share:.1%} of device time) are unattributed:"
+            " launched by another thread than the one with the open range"
+        )
+        yield Quality(Level.OK, text, other.height)
