@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from tracekit.errors import DamagedReportError, InputError, NotAReportError
 
@@ -173,7 +173,7 @@ def _stream(path: Path, kind: str) -> IO[bytes]:
     if kind == "xz":
         return lzma.open(path)
     if kind == "gzip":
-        return gzip.open(path)
+        return cast("IO[bytes]", gzip.open(path))
     if kind == "bzip2":
         return bz2.open(path)
     stream: IO[bytes] = _zstd().open(path)

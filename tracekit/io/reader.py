@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 
 import polars as pl
 
+from tracekit.errors import InputError
 from tracekit.io.source import RowFilter, TableSource
 from tracekit.model.catalog import CATALOG, CatalogTable, Field
 from tracekit.model.trace import Report
@@ -81,7 +82,13 @@ class ReportReader:
             self.report.notes.append(f"{raw}: lacks a column that {canonical} needs; not read")
             return entry.table.empty()
         dtypes = {c: f.dtype for f in entry.fields if (c := chosen.get(f.name)) is not None}
-        frame = self._source.read(raw, dtypes, where)
+        try:
+            frame = self._source.read(raw, dtypes, where)
+        except InputError as error:
+            if not self._salvage:
+                raise
+            self.report.notes.append(f"{raw}: damaged, left out ({error.message})")
+            return entry.table.empty()
         frame = frame.rename({c: n for n, c in chosen.items()})
         return self._derive(entry, frame)
 

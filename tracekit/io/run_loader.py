@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
@@ -17,13 +18,15 @@ __all__ = ["RunLoader"]
 _TIMES = ("start_ns", "end_ns", "t_ns")
 _WINDOWED = frozenset({"kernels", "memcpy", "memset", "graph_trace", "nvtx", "gpu_metrics"})
 _DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
-_SAMPLES = {
-    "report": pl.UInt16,
-    "gpu": pl.Int16,
-    "name": pl.String,
-    "t_ns": pl.Int64,
-    "value": pl.Int64,
-}
+_SAMPLES = pl.Schema(
+    {
+        "report": pl.UInt16,
+        "gpu": pl.Int16,
+        "name": pl.String,
+        "t_ns": pl.Int64,
+        "value": pl.Int64,
+    }
+)
 
 
 class RunLoader:
@@ -69,7 +72,7 @@ class RunLoader:
                 dropped = reader.report.dropped.setdefault("gpu_metrics", {})
                 dropped["before the capture"] = max(dropped.get("before the capture", 0), early)
             rows = rows.filter(pl.col("t_ns") >= 0).with_columns(self._metric_gpu(i))
-            parts.append(self._shifted(i, "gpu_metrics", rows).select(_SAMPLES))
+            parts.append(self._shifted(i, "gpu_metrics", rows).select(_SAMPLES.names()))
         samples = pl.concat(parts) if parts else pl.DataFrame(schema=_SAMPLES)
         return samples.cast(_SAMPLES).unique(maintain_order=True).sort("gpu", "name", "t_ns")
 
@@ -118,7 +121,9 @@ class RunLoader:
         schema = {"pid": pl.UInt32, "device": pl.Int32, "gpu": pl.Int16}
         mapping = pl.DataFrame(rows, schema=schema, orient="row")
         frame = frame.with_columns(pid)
-        return frame.join(mapping, on=["pid", "device"], how="left", nulls_equal=True, maintain_order="left")
+        return frame.join(
+            mapping, on=["pid", "device"], how="left", nulls_equal=True, maintain_order="left"
+        )
 
     def _map_devices(self) -> list[dict[tuple[int | None, int], int]]:
         """Number the physical GPUs of all reports; return (pid, ordinal) -> index per report."""
@@ -169,9 +174,7 @@ class RunLoader:
         return self._seen[reader]
 
 
-def _physical(
-    report: int, uuid: str | None, bus: str | None, gpu_id: int
-) -> tuple[int | str, ...]:
+def _physical(report: int, uuid: str | None, bus: str | None, gpu_id: int) -> tuple[int | str, ...]:
     if uuid and uuid.strip("0-"):
         return ("uuid", uuid)
     return ("bus", report, bus) if bus else ("id", report, gpu_id)
@@ -179,5 +182,7 @@ def _physical(
 
 def _gpu(index: int, row: dict[str, object]) -> Gpu:
     names = ("l2_bytes", "memory_bytes", "bandwidth_bytes_per_s", "clock_hz", "sm_count")
-    numbers = {n: int(v) for n in names if isinstance(v := row.get(n), int) and v > 0}
-    return Gpu(index, str(row.get("name") or ""), str(row.get("chip") or ""), **numbers)
+    numbers: dict[str, Any] = {
+        n: int(v) for n in names if isinstance(v := row.get(n), int) and v > 0
+    }
+    return replace(Gpu(index, str(row.get("name") or ""), str(row.get("chip") or "")), **numbers)

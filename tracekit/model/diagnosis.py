@@ -27,6 +27,7 @@ class GpuTime:
         busy_ns: Union of all device activity, opaque graph time included.
         opaque_ns: Part of `busy_ns` that only graph-level rows cover: what ran is invisible.
         idle_ns: `span_ns` - `busy_ns`.
+        idle_in_profiler_ns: Part of `idle_ns` in which the profiler itself held up a thread.
         comm_ns: Union of communication kernels: a lower bound when `opaque_ns` > 0.
         n_kernels: Kernel rows.
         n_graph_launches: Opaque graph rows.
@@ -37,6 +38,7 @@ class GpuTime:
     busy_ns: int
     opaque_ns: int
     idle_ns: int
+    idle_in_profiler_ns: int
     comm_ns: int
     n_kernels: int
     n_graph_launches: int

@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.views.kernels import kernels
 
-__all__ = ["COPY_KINDS", "OPAQUE", "SOURCE", "activity"]
+__all__ = ["COPY_KINDS", "OPAQUE", "SOURCE", "activity", "activity_span"]
 
 SOURCE = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 OPAQUE = "opaque graph"
@@ -71,3 +71,10 @@ def _part(frame: pl.DataFrame, source: str) -> pl.DataFrame:
             for c, dtype in optional.items()
         ),
     )
+
+
+@view(of=[activity])
+def activity_span(trace: Trace) -> tuple[int, int] | None:
+    """Return the first start and last end of device work, ns; None without any."""
+    low, high = activity(trace).select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return None if low is None else (low, high)

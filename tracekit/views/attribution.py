@@ -50,7 +50,8 @@ def _process() -> pl.Expr:
 
 def _keys(frame: pl.DataFrame, process: pl.Expr) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     keys = frame.select(
-        process.fill_null(_NONE).alias("process"), pl.col("correlation").fill_null(_NONE).alias("id")
+        process.fill_null(_NONE).alias("process"),
+        pl.col("correlation").fill_null(_NONE).alias("id"),
     )
     ids = keys["id"].to_numpy()
     return np.broadcast_to(keys["process"].to_numpy(), ids.shape), ids
@@ -100,8 +101,12 @@ def _capture_layer(trace: Trace) -> pl.Series:
     if layers.null_count() == len(layers):
         return nothing
     captured = nodes.select(*keys).with_columns(layers.alias("layer"))
-    root = nodes.select("report", "pid", pl.col("graph_node").alias("executed"), pl.coalesce(
-        "original_node", "graph_node").alias("graph_node"))
+    root = nodes.select(
+        "report",
+        "pid",
+        pl.col("graph_node").alias("executed"),
+        pl.coalesce("original_node", "graph_node").alias("graph_node"),
+    )
     by_node = root.join(captured, on=keys, how="left").select(
         "report", "pid", pl.col("executed").alias("graph_node"), "layer"
     )
@@ -147,7 +152,9 @@ def attribution(trace: Trace) -> pl.DataFrame:
     return calls.select("launch_start_ns", "launch_end_ns", "launch_tid").with_columns(
         joined["range"],
         joined["step"],
-        _capture_layer(trace).zip_with(_capture_layer(trace).is_not_null(), joined["layer"]).alias("layer"),
+        _capture_layer(trace)
+        .zip_with(_capture_layer(trace).is_not_null(), joined["layer"])
+        .alias("layer"),
         pl.Series("reason", reason, dtype=REASON),
     )
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
 from tracekit.model.kernels import Classifier, KernelKind
 from tracekit.model.trace import Trace, view
 from tracekit.views.strings import placeholder
+
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
 
 __all__ = ["KIND", "kernel_names", "kernels"]
 
@@ -28,7 +33,7 @@ def _names_by_id(trace: Trace) -> pl.DataFrame:
     for name, mangled, short in ids.select("name", "mangled", "short").iter_rows():
         found = classifier.classify_parts(name, mangled, short)
         rows.append((found.kind.value, found.op, found.family, found.is_comm, found.fused))
-    schema = {
+    schema: dict[str, PolarsDataType] = {
         "kind": KIND,
         "op": pl.String,
         "family": pl.String,

@@ -9,12 +9,23 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import stacks
 from tracekit.views.strings import resolved
 
-__all__ = ["DOMAIN_CREATE", "LIBRARY_DOMAINS", "MARK", "RANGE_TYPES", "capture_end_ns", "marks", "ranges"]
+__all__ = [
+    "DOMAIN_CREATE",
+    "LIBRARY_DOMAINS",
+    "MARK",
+    "RANGE_TYPES",
+    "capture_end_ns",
+    "marks",
+    "ranges",
+]
 
 MARK, DOMAIN_CREATE = 34, 75
 PUSH_POP_TYPES, START_END_TYPES = (59, 70), (60, 71)
 RANGE_TYPES = (*PUSH_POP_TYPES, *START_END_TYPES)
-LIBRARY_DOMAINS = r"(?i)^(nccl|cccl|thrust|cub|cublas\w*|cudnn\w*|cusparse\w*|cufft\w*|cusolver\w*|nvshmem|nvjpeg|dali|tensorrt)$"
+LIBRARY_DOMAINS = (
+    r"(?i)^(nccl|cccl|thrust|cub|cublas\w*|cudnn\w*|cusparse\w*|cufft\w*|cusolver\w*|nvshmem"
+    r"|nvjpeg|dali|tensorrt)$"
+)
 """Domains in which libraries mark their own inside; never a user's step or layer."""
 
 
@@ -23,7 +34,10 @@ def _events(trace: Trace) -> pl.DataFrame:
     """Ranges and marks with text and domain name, in the order of the catalog frame."""
     rows = trace.frame("nvtx").with_row_index("nvtx_row")
     names = resolved(
-        rows.filter(pl.col("event_type") == DOMAIN_CREATE), trace.frame("strings"), "text", "text_id"
+        rows.filter(pl.col("event_type") == DOMAIN_CREATE),
+        trace.frame("strings"),
+        "text",
+        "text_id",
     ).select("report", "pid", "domain", pl.col("text").alias("domain_name"))
     names = names.unique(["report", "pid", "domain"], keep="last", maintain_order=True)
     events = rows.filter(pl.col("event_type").is_in([MARK, *RANGE_TYPES]))
@@ -32,8 +46,9 @@ def _events(trace: Trace) -> pl.DataFrame:
     events = resolved(events, trace.frame("strings"), "text", "text_id")
     keys = ["report", "pid", "domain"]
     events = events.join(names, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    nameless = pl.when(pl.col("domain") == 0).then(pl.lit(""))
-    nameless = nameless.otherwise(pl.format("domain#{}", "domain"))
+    nameless = (
+        pl.when(pl.col("domain") == 0).then(pl.lit("")).otherwise(pl.format("domain#{}", "domain"))
+    )
     return events.with_columns(
         pl.coalesce("domain_name", nameless).alias("domain_name"), pl.col("text").fill_null("")
     )

@@ -46,8 +46,10 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
         end_ns Int64, step_range Int64 (row in `ranges` of the step; null outside steps), layer
         Int32; sorted as `ranges`.
     """
-    user = ranges(trace).with_row_index("range").filter(
-        pl.col("push_pop") & ~pl.col("domain_name").str.contains(LIBRARY_DOMAINS)
+    user = (
+        ranges(trace)
+        .with_row_index("range")
+        .filter(pl.col("push_pop") & ~pl.col("domain_name").str.contains(LIBRARY_DOMAINS))
     )
     user = user.with_columns(thread_code().alias("thread"), pl.col("range").cast(pl.Int64))
     parent, _ = stacks.nest(

@@ -1,0 +1,274 @@
+"""From input files to a `Diagnosis`: open, align, run analyses, rank what they found."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+import tracekit
+from tracekit import analyses, parameters
+from tracekit.errors import EmptyWindowError, InputError, UsageError
+from tracekit.io.run import Inputs, open_inputs
+from tracekit.io.run_loader import RunLoader
+from tracekit.io.source import Reader
+from tracekit.model.analysis import Analysis, Finding, Level, Missing, settle
+from tracekit.model.catalog import CATALOG, record_command
+from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.trace import Alignment, Gpu, Report, Trace
+from tracekit.views.activity import activity, activity_span
+from tracekit.views.overview import overview
+from tracekit.views.quality import quality
+from tracekit.views.ranges import ranges
+
+__all__ = ["Inspection", "analyze", "inspect", "open_trace", "run"]
+
+Progress = Callable[[str], None]
+_ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a report holds, for ``tracekit info``.
+
+    Attributes:
+        report: The file.
+        gpus: Physical GPUs.
+        rows: Canonical table to row count, present tables only.
+        span_ns: First and last moment of device activity; None without any.
+        metrics: Sampled counters, sorted; empty when none were recorded.
+        missing: Analysis to the required tables that hold no row.
+    """
+
+    report: Report
+    gpus: tuple[Gpu, ...]
+    rows: Mapping[str, int]
+    span_ns: tuple[int, int] | None
+    metrics: tuple[str, ...]
+    missing: Mapping[str, tuple[str, ...]]
+
+
+@contextmanager
+def open_trace(
+    paths: Sequence[Path],
+    *,
+    window: tuple[int, int] | None = None,
+    reader: Reader = "auto",
+    salvage: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[Trace, Inputs]]:
+    """Open one or several reports as one run.
+
+    Args:
+        paths: Reports, or folders of reports.
+        window: Half-open session time in ns that events must touch; None for all.
+        reader: How tables are read.
+        salvage: Leave damaged tables out instead of refusing the file.
+        settings: Global settings, see `tracekit.parameters`.
+
+    Yields:
+        The trace, its clocks aligned, and the inputs with those that could not be used.
+
+    Raises:
+        InputError: No input can be used, or one capture was given twice.
+        EmptyWindowError: The window holds no event.
+    """
+    with ExitStack() as stack:
+        inputs = open_inputs(paths, stack, reader=reader, salvage=salvage)
+        readers = inputs.readers
+        reports = tuple(r.report for r in readers)
+        offsets = [0] * len(readers)
+        alignment: tuple[Alignment, ...] = ()
+        if len(readers) > 1:
+            alignment = _aligned(inputs, settings)
+            offsets = [a.offset_ns for a in alignment]
+        loader = RunLoader(readers, offsets, window)
+        trace = Trace(loader, reports, loader.gpus, alignment, settings=settings)
+        if window is not None:
+            _check_window(trace, Trace(RunLoader(readers, offsets), reports), window)
+        yield trace, inputs
+
+
+def _aligned(inputs: Inputs, settings: Mapping[str, Any] | None) -> tuple[Alignment, ...]:
+    from tracekit.views.alignment import align  # several reports are the rare case
+
+    traces = []
+    for reader in inputs.readers:
+        alone = RunLoader([reader])
+        traces.append(Trace(alone, (reader.report,), alone.gpus, settings=settings))
+    return align(traces)
+
+
+def _check_window(trace: Trace, whole: Trace, window: tuple[int, int]) -> None:
+    if trace.view(activity).height or trace.view(ranges).height:
+        return
+    seen = [f for f in (whole.view(activity), whole.view(ranges)) if f.height]
+    if not seen:
+        message = "window has no events; the capture has none at all"
+        raise EmptyWindowError(message)
+    low = min(int(str(f["start_ns"].min())) for f in seen)
+    high = max(int(str(f["end_ns"].max())) for f in seen)
+    message = (
+        f"window {window[0] / 1e9:.3f}-{window[1] / 1e9:.3f} s has no events;"
+        f" capture covers {low / 1e9:.1f}-{high / 1e9:.1f} s"
+    )
+    raise EmptyWindowError(message)
+
+
+def analyze(
+    paths: Sequence[Path],
+    *,
+    only: Sequence[str] = (),
+    params: Mapping[str, str] | None = None,
+    window: tuple[int, int] | None = None,
+    reader: Reader = "auto",
+    salvage: bool = False,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Diagnose one run.
+
+    Args:
+        paths: Reports of one run, one a rank or one for all, or folders of them.
+        only: Names of the analyses to run; empty for all.
+        params: ``analysis.name`` or a global setting to its value as text.
+        window: Half-open session time in ns that events must touch; None for all.
+        reader: How tables are read: "auto", "pages" or "sqlite".
+        salvage: Leave damaged tables out instead of refusing the file.
+        progress: Told what is being done.
+
+    Returns:
+        The diagnosis.
+
+    Raises:
+        UsageError: An analysis or parameter does not exist or has a wrong value.
+        InputError: No input can be used.
+    """
+    names = _chosen(only)
+    values, settings = parameters.parse(names, params or {})
+    tell = progress or _silent
+    tell("opening")
+    with open_trace(paths, window=window, reader=reader, salvage=salvage, settings=settings) as (
+        trace,
+        inputs,
+    ):
+        tell("device activity")
+        head = trace.view(overview)
+        frames: dict[str, Mapping[str, pl.DataFrame]] = {}
+        findings: list[Finding] = []
+        for name in names:
+            tell(name)
+            frames[name], found = run(analyses.load(name), trace, values[name])
+            findings += found
+        tell("data quality")
+        return Diagnosis(
+            reports=trace.reports,
+            gpus=trace.gpus,
+            alignment=trace.alignment,
+            overview=head,
+            quality=trace.view(quality),
+            findings=ranked(findings),
+            frames=frames,
+            params={n: vars(values[n]) for n in names},
+            unreadable=inputs.unreadable,
+            provenance=_provenance(window, reader, params or {}),
+        )
+
+
+def _chosen(only: Sequence[str]) -> tuple[str, ...]:
+    names = analyses.names()
+    unknown = sorted(set(only) - set(names))
+    if unknown:
+        message = f"no analysis named {', '.join(unknown)}"
+        raise UsageError(message, hint=f"there are: {', '.join(names)}")
+    return tuple(n for n in names if not only or n in only)
+
+
+def _silent(_: str) -> None:
+    """Report progress to nobody."""
+
+
+def run(
+    analysis: Analysis, trace: Trace, params: Any
+) -> tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]:
+    """Run one analysis on a trace narrowed to the tables that it declares.
+
+    Returns:
+        Its checked frames (empty ones when required tables are missing) and its findings.
+    """
+    missing = tuple(t for t in analysis.requires if not trace.has(t))
+    if missing:
+        return {t.name: t.empty() for t in analysis.results}, (_unknown(analysis, missing, trace),)
+    narrow = trace.narrow((*analysis.requires, *analysis.uses))
+    computed = analysis.compute(narrow, params)
+    frames = {t.name: t.check(computed[t.name]) for t in analysis.results}
+    findings = analysis.verdict(frames, params)
+    return frames, tuple(_with_commands(settle(f), trace) for f in findings)
+
+
+def _unknown(analysis: Analysis, missing: tuple[str, ...], trace: Trace) -> Finding:
+    what = ", ".join(f"{CATALOG[t].sources[0]} ({CATALOG[t].doc})" for t in missing)
+    title = f"not computed: no rows in {', '.join(CATALOG[t].sources[0] for t in missing)}"
+    if "kernels" in missing and trace.has("graph_trace"):
+        title = "not computed: kernels are hidden inside CUDA graphs that were traced as a whole"
+    finding = Finding(
+        id=f"{analysis.name}/missing",
+        level=Level.UNKNOWN,
+        title=title,
+        missing=(Missing(f"tables absent or empty: {what}", missing),),
+    )
+    return _with_commands(finding, trace)
+
+
+def _with_commands(finding: Finding, trace: Trace) -> Finding:
+    version = next((r.nsys_version for r in trace.reports if r.nsys_version), None)
+    filled = tuple(
+        m
+        if m.command or not m.tables
+        else replace(m, command=record_command(m.tables, version=version))
+        for m in finding.missing
+    )
+    return replace(finding, missing=filled)
+
+
+def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Return findings by level, then by time at stake, then by id."""
+    return tuple(sorted(findings, key=lambda f: (_ORDER[f.level], -(f.at_stake_ns or 0), f.id)))
+
+
+def _provenance(
+    window: tuple[int, int] | None, reader: str, params: Mapping[str, str]
+) -> dict[str, Any]:
+    return {
+        "tracekit": tracekit.__version__,
+        "python": platform.python_version(),
+        "polars": pl.__version__,
+        "window_ns": None if window is None else list(window),
+        "reader": reader,
+        "params": dict(sorted(params.items())),
+    }
+
+
+def inspect(path: Path, *, reader: Reader = "auto", salvage: bool = False) -> Inspection:
+    """Return what a report holds.
+
+    Raises:
+        InputError: It cannot be used.
+    """
+    with open_trace([path], reader=reader, salvage=salvage) as (trace, inputs):
+        if len(trace.reports) != 1:
+            message = "info takes one report"
+            raise InputError(message, path=path, hint="give one file of the folder")
+        metrics = trace.frame("metric_names").get_column("name").drop_nulls().unique().sort()
+        missing = {
+            n: tuple(t for t in analyses.load(n).requires if not trace.has(t))
+            for n in analyses.names()
+        }
+        report = inputs.readers[0].report
+        return Inspection(
+            report, trace.gpus, report.tables, trace.view(activity_span), tuple(metrics), missing
+        )
