@@ -98,10 +98,10 @@ def share(frac: Number | None) -> str:
 
 
 def percent(value: Number) -> str:
-    """Return percent (0..100)."""
+    """Return percent (0..100), with two digits below one."""
     if 0 < abs(value) < _TINY_PERCENT:
         return f"< {_TINY_PERCENT} %"
-    return f"{significant(value)} %"
+    return f"{significant(value, _DIGITS if abs(value) >= 1 else _DIGITS - 1)} %"
 
 
 def ratio(value: Number | None) -> str:

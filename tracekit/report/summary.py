@@ -1,0 +1,238 @@
+"""What every report says, in words, whatever the format: no layout here, only sentences.
+
+Every string returned is safe to print: names from the trace have their control characters spelled
+out. A format still escapes its own markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tracekit.model.analysis import Finding, Level, Metric
+from tracekit.model.diagnosis import Diagnosis, GpuTime
+from tracekit.model.trace import Report
+from tracekit.report.names import printable, shorten
+from tracekit.report.units import bounds, count, duration, moment, quantity, share
+
+__all__ = [
+    "LEVEL_WORDS",
+    "Unjudged",
+    "class_shares",
+    "clock_lines",
+    "confidence",
+    "gpu_line",
+    "metric_cells",
+    "place",
+    "quality_lines",
+    "report_line",
+    "stake",
+    "step_line",
+    "tally",
+    "unjudged",
+    "verdict",
+]
+
+LEVEL_WORDS = {
+    Level.CRITICAL: "CRITICAL",
+    Level.WARN: "WARNING",
+    Level.OK: "OK",
+    Level.UNKNOWN: "UNKNOWN",
+}
+_NAME = 60
+_SMALL_CLASS = 0.005
+_UNCLASSIFIED = "unclassified"
+
+
+def report_line(report: Report) -> str:
+    """Return ``file: what wrote it, schema, length`` of one input."""
+    product = printable(report.product) or "written by an unknown version"
+    schema = report.schema_version
+    parts = [product, f"schema {printable(schema)}" if schema else "schema version unknown"]
+    if report.duration_ns is not None:
+        parts.append(f"capture of {duration(report.duration_ns)}")
+    return f"{shorten(report.name, _NAME)}: {', '.join(parts)}"
+
+
+def verdict(diagnosis: Diagnosis) -> str:
+    """Return the answer in one sentence."""
+    if not diagnosis.overview.has_device_activity:
+        return "No accelerator activity recorded: nothing about a GPU can be said."
+    bad = [f for f in diagnosis.findings if f.level in (Level.CRITICAL, Level.WARN)]
+    if bad:
+        return tally(diagnosis)
+    if diagnosis.worst is Level.OK:
+        return f"Nothing to worry about among what could be judged ({tally(diagnosis)})."
+    return "Nothing could be judged from this recording."
+
+
+def tally(diagnosis: Diagnosis) -> str:
+    """Return how many findings there are of each level: ``1 critical, 2 fine``."""
+    words = {
+        Level.CRITICAL: ("critical", "critical"),
+        Level.WARN: ("warning", "warnings"),
+        Level.OK: ("fine", "fine"),
+        Level.UNKNOWN: ("not judged", "not judged"),
+    }
+    counts = {level: sum(f.level is level for f in diagnosis.findings) for level in words}
+    return ", ".join(f"{n} {words[lv][n != 1]}" for lv, n in counts.items() if n) or "no finding"
+
+
+def gpu_line(diagnosis: Diagnosis, time: GpuTime) -> str:
+    """Return how one GPU spent the time from first to last device activity."""
+    names = {g.index: printable(g.name) for g in diagnosis.gpus}
+    idle = f"idle {_part(time.idle_ns, time.span_ns)}"
+    if time.idle_in_profiler_ns:
+        idle += f" of which the profiler itself {duration(time.idle_in_profiler_ns)}"
+    parts = [f"busy {_part(time.busy_ns, time.span_ns)} of {duration(time.span_ns)}", idle]
+    if time.opaque_ns:
+        parts.append(
+            f"opaque graphs {share(time.opaque_ns / time.busy_ns)} of busy "
+            f"({duration(time.opaque_ns)}): what ran inside was not recorded"
+        )
+    else:
+        parts.append("no opaque graphs")
+    if communication := _communication(time):
+        parts.append(communication)
+    name = names.get(time.gpu, "")
+    return f"{name + ': ' if name else ''}{', '.join(parts)}"
+
+
+def _communication(time: GpuTime) -> str:
+    """Communication is a lower bound once part of the work is invisible."""
+    if not time.busy_ns or not (time.comm_ns or time.opaque_ns):
+        return ""
+    low = share(time.comm_ns / time.busy_ns)
+    if not time.opaque_ns:
+        return f"communication {low} of busy ({duration(time.comm_ns)})"
+    high = share(min(1.0, (time.comm_ns + time.opaque_ns) / time.busy_ns))
+    return f"communication at least {low} of {duration(time.busy_ns)} busy; up to {high}"
+
+
+def _part(part_ns: int, whole_ns: int) -> str:
+    if whole_ns <= 0 or not part_ns:
+        return duration(part_ns)
+    return f"{share(part_ns / whole_ns)} ({duration(part_ns)})"
+
+
+def class_shares(diagnosis: Diagnosis, limit: int = 6) -> tuple[str, ...]:
+    """Return device time by class, largest first, the unclassified share always among them."""
+    named = [c for c in diagnosis.overview.classes if c.kind != _UNCLASSIFIED]
+    large = [c for c in named[:limit] if c.frac >= _SMALL_CLASS]
+    out = [f"{printable(c.kind)} {share(c.frac)}" for c in large]
+    if rest := named[len(large) :]:
+        out.append(f"{len(rest)} more {share(sum(c.frac for c in rest))}")
+    unclassified = diagnosis.overview.unclassified_frac
+    if unclassified is not None:
+        out.append(f"{_UNCLASSIFIED} {share(unclassified)} of kernel time")
+    return tuple(out)
+
+
+def step_line(diagnosis: Diagnosis) -> str:
+    """Return the step groups with their count and median GPU span, "" without steps."""
+    groups = diagnosis.overview.step_groups
+    parts = [
+        f"{shorten(label, 40) or 'step'} x{n} (median {duration(median)})"
+        for label, (n, median) in list(groups.items())[:4]
+    ]
+    if len(groups) > len(parts):
+        parts.append(f"{len(groups) - len(parts)} more groups")
+    return ", ".join(parts)
+
+
+def quality_lines(diagnosis: Diagnosis) -> tuple[tuple[Level, str], ...]:
+    """Return (level, sentence) for everything that the data lack, worst first."""
+    lines = [
+        (Level.CRITICAL, f"{printable(n)} left out: {printable(why)}")
+        for n, why in diagnosis.unreadable.items()
+    ]
+    for item in diagnosis.quality:
+        # A count that the sentence already states is not said twice.
+        stated = (
+            item.count is None or count(item.count) in item.text or str(item.count) in item.text
+        )
+        text = printable(item.text) + ("" if stated else f" ({count(item.count)})")
+        lines.append((item.level, f"{text}; {printable(item.hint)}" if item.hint else text))
+    return tuple(lines)
+
+
+def clock_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
+    """Return how the clocks of several reports were brought together; nothing for one report."""
+    if len(diagnosis.reports) < 2:
+        return ()
+    names = {r.index: shorten(r.name, _NAME) for r in diagnosis.reports}
+    lines = []
+    for a in diagnosis.alignment:
+        spread = "" if a.mad_ns is None else f", spread {duration(a.mad_ns)} (MAD, n={a.n})"
+        state = f"clock by {a.method}" if a.aligned else f"clock NOT aligned ({a.method})"
+        lines.append(f"{names.get(a.report, a.report)}: {state}{spread}")
+    return tuple(lines)
+
+
+def stake(finding: Finding) -> str:
+    """Return the time at stake with its share and denominator, "" when not known."""
+    if finding.at_stake_ns is None:
+        return ""
+    part = ""
+    if finding.at_stake_frac is not None:
+        of = f" of {finding.at_stake_of}" if finding.at_stake_of else ""
+        part = f", {share(finding.at_stake_frac)}{printable(of)}"
+    return f"{duration(finding.at_stake_ns)}{part}"
+
+
+def confidence(finding: Finding) -> str:
+    """Return ``medium (0.60): why``, "" without a confidence."""
+    sure = finding.confidence
+    if sure is None:
+        return ""
+    text = f"{sure.label} ({sure.value:.2f})" + (f": {printable(sure.why)}" if sure.why else "")
+    if finding.downgraded_from is not None:
+        text += f"; would be {finding.downgraded_from} if we were surer"
+    return text
+
+
+def metric_cells(metric: Metric) -> tuple[str, str, str, str]:
+    """Return (what, value, interval, n) of one number."""
+    what = printable(metric.doc) or _words(metric.name)
+    value = printable(quantity(metric.value, metric.unit))
+    if metric.value is None:
+        value = "not measured"
+    n = "" if metric.n is None else f"n={count(metric.n)}"
+    return what, value, bounds(metric.lo, metric.hi, metric.unit), n
+
+
+def _words(name: str) -> str:
+    return printable(name).replace("_", " ")
+
+
+def place(finding: Finding) -> str:
+    """Return what a finding is about and its worst window, "" for the whole trace."""
+    parts = [f"{printable(k)} {shorten(v, 40)}" for k, v in finding.scope]
+    if finding.t_range_ns is not None:
+        start, end = finding.t_range_ns
+        parts.append(f"worst from {moment(start)} to {moment(end)}")
+    return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Unjudged:
+    """One question that the recording cannot answer.
+
+    Attributes:
+        title: The finding's headline.
+        reasons: What is missing.
+        commands: Commands that record it.
+    """
+
+    title: str
+    reasons: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+def unjudged(diagnosis: Diagnosis) -> Iterator[Unjudged]:
+    """Yield every question that could not be judged, in the order of the findings."""
+    for finding in diagnosis.findings:
+        if finding.level is Level.UNKNOWN:
+            commands = dict.fromkeys(printable(m.command) for m in finding.missing if m.command)
+            reasons = dict.fromkeys(printable(m.what) for m in finding.missing if m.what)
+            yield Unjudged(printable(finding.title), tuple(reasons), tuple(commands))
