@@ -1,0 +1,237 @@
+"""Host calls that ask for a collective, and which of them a launch belongs to.
+
+Two sources say the same: NCCL's own NVTX ranges with their payloads, and ``COLL`` ranges of the
+injector. A launch is looked up in both, so a collective that both describe is still one
+collective. Inside ``ncclGroupStart`` .. ``ncclGroupEnd`` nothing is launched before the end: the
+launches of the end belong to all calls of the group.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracekit.model.trace import Trace, view
+from tracekit.numerics import stacks
+from tracekit.views.markers import markers
+from tracekit.views.payloads import payloads
+from tracekit.views.ranges import ranges
+
+__all__ = ["call_of", "communicator_sizes", "group_sizes", "host_calls", "thread_key"]
+
+NCCL_DOMAIN = "NCCL"
+_CALL = (
+    r"^p?nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll"
+    r"|Gather|Scatter|Send|Recv)$"
+)
+_OP_NAMES = {"Bcast": "Broadcast", "AllToAll": "AlltoAll"}
+DTYPES = {
+    "int8": "i8",
+    "uint8": "u8",
+    "int32": "i32",
+    "uint32": "u32",
+    "int64": "i64",
+    "uint64": "u64",
+    "float16": "f16",
+    "float32": "f32",
+    "float64": "f64",
+    "bfloat16": "bf16",
+    "float8e4m3": "f8e4m3",
+    "float8e5m2": "f8e5m2",
+}
+"""Element types of markers in the short form that kernel names use."""
+
+
+def thread_key(prefix: str = "") -> pl.Expr:
+    """Return an Int64 expression that numbers threads over all reports; null without a thread.
+
+    Args:
+        prefix: Prefix of the ``tid`` column.
+    """
+    return (
+        pl.col("report").cast(pl.Int64) * (1 << 48)
+        + pl.col("pid").cast(pl.Int64) * (1 << 24)
+        + pl.col(f"{prefix}tid").cast(pl.Int64)
+    )
+
+
+@view(of=[ranges, payloads, markers])
+def host_calls(trace: Trace) -> pl.DataFrame:
+    """Return every host-side communication call and group boundary.
+
+    Returns:
+        Frame of source String ("nccl" or "marker"), report UInt16, pid UInt32, tid UInt32,
+        thread Int64, start_ns Int64, end_ns Int64, what String (op, "GroupStart" or "GroupEnd"),
+        comm UInt64 (the library's id, the same on all ranks), handle Int64 (the program's pointer,
+        of this process only), bytes Int64 (as the source says), dtype String, nranks Int64, rank
+        Int64, group Int64 (number of the enclosing group call, null outside groups; for GroupEnd
+        the group that it ends); sorted by source, thread and start.
+    """
+    parts = [_nccl_calls(trace), _marker_calls(trace)]
+    calls = pl.concat(parts).sort(
+        "source", "thread", "start_ns", "end_ns", descending=[False, False, False, True]
+    )
+    return _with_groups(calls)
+
+
+def _nccl_calls(trace: Trace) -> pl.DataFrame:
+    text = pl.col("text")
+    found = ranges(trace).filter(
+        (pl.col("domain_name") == NCCL_DOMAIN)
+        | (pl.col("domain_name").str.starts_with("domain#") & text.str.contains(r"^nccl[A-Z]"))
+    )
+    op = text.str.extract(_CALL, 1).replace(_OP_NAMES)
+    boundary = text.str.extract(r"^p?nccl(GroupStart|GroupEnd)$", 1)
+    records = payloads(trace).records.drop("report", "schema")
+    return (
+        found.with_columns(pl.coalesce(op, boundary).alias("what"))
+        .drop_nulls("what")
+        .join(records, on="nvtx_row", how="left", maintain_order="left")
+        .select(
+            pl.lit("nccl").alias("source"),
+            "report",
+            "pid",
+            "tid",
+            thread_key().alias("thread"),
+            "start_ns",
+            "end_ns",
+            "what",
+            "comm",
+            pl.lit(None, pl.Int64).alias("handle"),
+            pl.when(pl.col("bytes") >= 0).then("bytes").alias("bytes"),
+            pl.lit(None, pl.String).alias("dtype"),
+            "nranks",
+            "rank",
+        )
+    )
+
+
+def _marker_calls(trace: Trace) -> pl.DataFrame:
+    calls = markers(trace)["COLL"].drop_nulls("end_ns")
+    return calls.select(
+        pl.lit("marker").alias("source"),
+        "report",
+        "pid",
+        "tid",
+        thread_key().alias("thread"),
+        pl.col("t_ns").alias("start_ns"),
+        "end_ns",
+        pl.col("op").replace(_OP_NAMES).fill_null("unknown").alias("what"),
+        pl.lit(None, pl.UInt64).alias("comm"),
+        pl.col("comm").alias("handle"),
+        "bytes",
+        pl.col("dtype").replace(DTYPES).alias("dtype"),
+        "nranks",
+        "rank",
+    )
+
+
+def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
+    """Number the outermost group that each call lies in; nested group calls share it."""
+    over = ["source", "thread"]
+    step = (
+        pl.when(pl.col("what") == "GroupStart")
+        .then(1)
+        .when(pl.col("what") == "GroupEnd")
+        .then(-1)
+        .otherwise(0)
+    )
+    calls = calls.with_columns(step.cast(pl.Int64).alias("_step"))
+    calls = calls.with_columns(pl.col("_step").cum_sum().over(over).alias("_after"))
+    # A capture that began inside a group has an end without a start: count from the lowest level.
+    floor = pl.min_horizontal(pl.col("_after").cum_min().over(over), 0)
+    calls = calls.with_columns((pl.col("_after") - floor).alias("_depth"))
+    opens = (pl.col("_step") == 1) & (pl.col("_depth") == 1)
+    number = opens.cast(pl.Int64).cum_sum()
+    closes = (pl.col("_step") == -1) & (pl.col("_depth") == 0)
+    grouped = (pl.col("_depth") > 0) | (closes & (pl.col("_after") == floor))
+    began = opens.cast(pl.Int64).cum_sum().over(over) > 0
+    group = pl.when(grouped & began).then(number).alias("group")
+    return calls.with_columns(group).drop("_step", "_after", "_depth")
+
+
+def call_of(
+    calls: pl.DataFrame, source: str, threads: NDArray[np.int64], times: NDArray[np.int64]
+) -> pl.DataFrame:
+    """Find the innermost call of one source around each launch.
+
+    Args:
+        calls: `host_calls`.
+        source: "nccl" or "marker".
+        threads: int64[m], `thread_key` of the launching threads, -1 for unknown.
+        times: int64[m], ns, starts of the launching calls.
+
+    Returns:
+        `calls` rows, one a launch, all-null where no call was open.
+    """
+    mine = calls.with_row_index("call").filter(pl.col("source") == source)
+    found = stacks.innermost(
+        mine["start_ns"].to_numpy(),
+        mine["end_ns"].to_numpy(),
+        mine["thread"].to_numpy(),
+        times,
+        threads,
+    )
+    index = pl.DataFrame({"_at": found}).with_columns(
+        pl.when(pl.col("_at") >= 0).then("_at").cast(pl.UInt32)
+    )
+    numbered = mine.with_row_index("_at")
+    return index.join(numbered, on="_at", how="left", maintain_order="left").drop("_at")
+
+
+@view(of=[host_calls])
+def group_sizes(trace: Trace) -> pl.DataFrame:
+    """Return what each group call asked for in all.
+
+    Returns:
+        Frame of group Int64, n_calls UInt32, comm UInt64 (null unless all agree), bytes Int64
+        (sum; null when any is unknown), what String (null unless all agree), nranks Int64.
+    """
+    calls = host_calls(trace).filter(
+        pl.col("group").is_not_null() & ~pl.col("what").is_in(["GroupStart", "GroupEnd"])
+    )
+    return calls.group_by("group", maintain_order=True).agg(
+        pl.len().alias("n_calls"),
+        _agreed("comm"),
+        pl.when(pl.col("bytes").null_count() == 0).then(pl.col("bytes").sum()).alias("bytes"),
+        pl.when(pl.col("what").is_in(["Send", "Recv"]).all())
+        .then(pl.lit("SendRecv"))
+        .otherwise(_agreed("what"))
+        .alias("what"),
+        _agreed("nranks"),
+    )
+
+
+def _agreed(column: str) -> pl.Expr:
+    return pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
+
+
+@view(of=[payloads, markers])
+def communicator_sizes(trace: Trace) -> pl.DataFrame:
+    """Return the number of ranks of each communicator as its creation stated it.
+
+    Returns:
+        Frame of report UInt16, pid UInt32, comm UInt64 (the library's id, null for markers),
+        handle Int64 (pointer, null for payloads), nranks Int64, rank Int64, device Int64.
+    """
+    nvtx = trace.frame("nvtx").select("pid").with_row_index("nvtx_row")
+    inits = payloads(trace).records.filter(pl.col("nranks").is_not_null())
+    from_payload = inits.join(nvtx, on="nvtx_row", how="left").select(
+        "report", "pid", "comm", pl.lit(None, pl.Int64).alias("handle"), "nranks", "rank", "device"
+    )
+    from_marker = (
+        markers(trace)["COMM"]
+        .drop_nulls("nranks")
+        .select(
+            "report",
+            "pid",
+            pl.lit(None, pl.UInt64).alias("comm"),
+            pl.col("comm").alias("handle"),
+            "nranks",
+            "rank",
+            "device",
+        )
+    )
+    frame = pl.concat([from_payload, from_marker]).unique(maintain_order=True)
+    return frame.sort("report", "pid", "comm", "handle", "rank", nulls_last=True)

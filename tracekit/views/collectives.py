@@ -1,0 +1,277 @@
+"""Communication kernels, one row each: operation, communicator, size and place in the sequence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from tracekit.model.kernels import classify
+from tracekit.model.trace import Trace, view
+from tracekit.views.activity import activity
+from tracekit.views.coll_calls import communicator_sizes, host_calls
+from tracekit.views.coll_launches import comm_kernels, launch_facts
+from tracekit.views.payloads import payloads
+
+__all__ = [
+    "COLLECTIVES",
+    "PER_RANK_OPS",
+    "SYNCHRONOUS_OPS",
+    "CollectiveCounts",
+    "bus_factor",
+    "collective_counts",
+    "collectives",
+    "peer_copies",
+]
+
+PER_RANK_OPS = ("AllGather", "ReduceScatter", "AlltoAll")
+"""Operations whose size NCCL states per rank: the whole message is that times the ranks."""
+SYNCHRONOUS_OPS = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "Barrier")
+"""Operations that no rank can finish before the last rank has begun."""
+POINT_TO_POINT = ("Send", "Recv", "SendRecv")
+COLLECTIVES = pl.Schema(
+    {
+        "activity": pl.UInt32(),
+        "report": pl.UInt16(),
+        "gpu": pl.Int16(),
+        "pid": pl.UInt32(),
+        "rank_id": pl.UInt32(),
+        "rank": pl.Int64(),
+        "context": pl.Int64(),
+        "stream": pl.Int64(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "op": pl.String(),
+        "op_conflict": pl.Boolean(),
+        "comm": pl.String(),
+        "comm_known": pl.Boolean(),
+        "bytes": pl.Int64(),
+        "dtype": pl.String(),
+        "nranks": pl.Int64(),
+        "nranks_at_least": pl.Int64(),
+        "name_key": pl.UInt32(),
+        "name": pl.String(),
+        "grid": pl.String(),
+        "fused": pl.Boolean(),
+        "launch_start_ns": pl.Int64(),
+        "in_graph": pl.Boolean(),
+        "fused_group": pl.Boolean(),
+        "prov": pl.Float64(),
+        "seq": pl.UInt32(),
+        "step": pl.UInt32(),
+    }
+)
+"""Columns of `collectives`."""
+_PROVENANCE = {"payload": 1.0, "marker": 1.0, "range": 0.6}
+_BY_NAME, _AT_LEAST = 0.6, 0.8
+
+
+@dataclass(frozen=True)
+class CollectiveCounts:
+    """What is known about the sources of `collectives`.
+
+    Attributes:
+        n_kernels: Communication kernels.
+        n_zero_len: Communication or other kernels dropped as zero-length by the reader.
+        n_without_launch: Communication kernels whose launching call was not recorded.
+        n_op_conflicts: Kernel name and host call name different operations.
+        n_host_calls: Host calls of collectives; graph replays make it smaller than `n_kernels`.
+        n_blobs: NVTX payload blobs.
+        n_undecodable: Of these, not decodable.
+        has_nccl_ranges: Whether NCCL's NVTX domain was recorded.
+    """
+
+    n_kernels: int
+    n_zero_len: int
+    n_without_launch: int
+    n_op_conflicts: int
+    n_host_calls: int
+    n_blobs: int
+    n_undecodable: int
+    has_nccl_ranges: bool
+
+
+def bus_factor(op: str | None, nranks: int) -> float | None:
+    """Factor from algorithm to bus bandwidth (after nccl-tests, PERFORMANCE.md).
+
+    Args:
+        op: Operation.
+        nranks: Ranks of the communicator.
+
+    Returns:
+        2(p-1)/p for AllReduce, (p-1)/p for ReduceScatter, AllGather and AlltoAll, 1 for
+        Broadcast, Reduce, Gather, Scatter and point-to-point; None for an unknown operation.
+        A single rank moves nothing: 0.
+    """
+    if op is None or nranks < 1:
+        return None
+    if nranks == 1:
+        return 0.0
+    if op == "AllReduce":
+        return 2 * (nranks - 1) / nranks
+    if op in PER_RANK_OPS:
+        return (nranks - 1) / nranks
+    return 1.0 if op in (*POINT_TO_POINT, "Broadcast", "Reduce", "Gather", "Scatter") else None
+
+
+@view("kernels", of=[comm_kernels, launch_facts, communicator_sizes])
+def collectives(trace: Trace) -> pl.DataFrame:
+    """Return one row per communication kernel.
+
+    The operation comes from the host call where one is known, else from the kernel's name. The
+    communicator is the library's id in hexadecimal, the same on all ranks; without one it is
+    ``~family#k``, the k-th communicator (by handle, else by stream) that a rank uses. ``seq``
+    counts the kernels of a communicator on a rank in the order of their launches. ``bytes`` is the
+    whole message: for operations sized per rank the stated size times the ranks.
+
+    Returns:
+        Frame of `COLLECTIVES`, sorted by comm, rank_id, seq. ``rank_id`` numbers (report, gpu,
+        pid) over the trace, ``rank`` is the number the library gave, null when unknown.
+    """
+    rows = comm_kernels(trace).hstack(launch_facts(trace))
+    rows = rows.join(_name_facts(rows), on="name_key", how="left", maintain_order="left")
+    rows = rows.with_columns(
+        (pl.struct("report", "gpu", "pid").rank("dense") - 1).cast(pl.UInt32).alias("rank_id"),
+        pl.coalesce("what", "op").alias("_op"),
+        _conflict().alias("op_conflict"),
+        pl.coalesce("call_dtype", "name_dtype").alias("dtype"),
+        pl.col("graph_node").is_not_null().alias("in_graph"),
+    )
+    rows = rows.drop("op").rename({"_op": "op"})
+    rows = _with_grid(trace, _with_communicator(rows))
+    rows = _with_sizes(rows, communicator_sizes(trace))
+    return _with_sequence(rows).select(list(COLLECTIVES)).cast(COLLECTIVES)
+
+
+def _name_facts(rows: pl.DataFrame) -> pl.DataFrame:
+    """Operation as spelled and element type, per distinct kernel name."""
+    names = rows.select("name_key", "name").unique("name_key", maintain_order=True)
+    found = [classify(name or "") for name in names["name"]]
+    return names.select("name_key").with_columns(
+        pl.Series("named_op", [f.named_op for f in found], pl.String),
+        pl.Series("name_dtype", [f.dtype for f in found], pl.String),
+    )
+
+
+def _conflict() -> pl.Expr:
+    said, named = pl.col("what"), pl.col("named_op")
+    pair = (named == "SendRecv") & said.is_in(["Send", "Recv"])
+    return (said.is_not_null() & named.is_not_null() & (said != named) & ~pair).fill_null(
+        value=False
+    )
+
+
+def _with_communicator(rows: pl.DataFrame) -> pl.DataFrame:
+    """Name the communicator; by order of first use on its rank where no id is known."""
+    family = pl.when(pl.col("family") == "nccl").then(pl.lit("nccl")).otherwise(pl.lit("custom"))
+    rows = rows.with_columns(
+        pl.concat_str(pl.lit("~"), family).alias("_family"),
+        pl.coalesce("handle", "stream").alias("_channel"),
+        pl.col("comm").is_not_null().alias("comm_known"),
+    )
+    unnamed = rows.filter(~pl.col("comm_known"))
+    over = ["rank_id", "_family"]
+    used = unnamed.group_by(*over, "_channel").agg(pl.col("start_ns").min())
+    used = used.sort(*over, "start_ns", "_channel", nulls_last=True)
+    used = used.with_columns(pl.int_range(pl.len()).over(over).alias("_nth")).drop("start_ns")
+    rows = rows.join(
+        used, on=[*over, "_channel"], how="left", nulls_equal=True, maintain_order="left"
+    )
+    hexadecimal = pl.col("comm").map_elements(lambda c: f"0x{c:016x}", return_dtype=pl.String)
+    return rows.with_columns(
+        pl.coalesce(hexadecimal, pl.format("{}#{}", "_family", "_nth")).alias("comm"),
+        pl.col("comm").alias("comm_id"),
+    )
+
+
+def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    grids = trace.frame("kernels").select("grid_x", "grid_y", "grid_z").with_row_index("row")
+    rows = rows.join(grids, on="row", how="left", maintain_order="left")
+    return rows.with_columns(pl.format("{}x{}x{}", "grid_x", "grid_y", "grid_z").alias("grid"))
+
+
+def _with_sizes(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:
+    """Ranks of the communicator, and from them the whole message."""
+    by_id = inits.drop_nulls("comm").group_by("comm").agg(pl.col("nranks").max().alias("_by_id"))
+    own = (
+        inits.drop_nulls("comm")
+        .group_by("report", "pid", "comm")
+        .agg(pl.when(pl.len() == 1).then(pl.col("rank").first()).alias("_own_rank"))
+    )
+    by_handle = (
+        inits.drop_nulls("handle")
+        .group_by("report", "pid", "handle")
+        .agg(pl.col("nranks").max().alias("_by_handle"), pl.col("rank").max().alias("_handle_rank"))
+    )
+    rows = rows.join(
+        by_id.rename({"comm": "comm_id"}), on="comm_id", how="left", maintain_order="left"
+    )
+    rows = rows.join(
+        own.rename({"comm": "comm_id"}),
+        on=["report", "pid", "comm_id"],
+        how="left",
+        maintain_order="left",
+    )
+    rows = rows.join(by_handle, on=["report", "pid", "handle"], how="left", maintain_order="left")
+    rows = rows.with_columns(
+        pl.coalesce("_by_id", "_by_handle", "nranks").alias("nranks"),
+        pl.coalesce("_own_rank", "_handle_rank", "rank").alias("rank"),
+    ).with_columns(
+        pl.col("nranks").max().over("comm"),
+        pl.col("rank_id").n_unique().over("comm").cast(pl.Int64).alias("_seen"),
+    )
+    known = pl.col("nranks").is_not_null()
+    at_least = pl.max_horizontal("nranks", "_seen")
+    per_rank = pl.col("op").is_in(PER_RANK_OPS) & (pl.col("told_by") == "payload")
+    prov = pl.col("told_by").replace_strict(_PROVENANCE, default=_BY_NAME, return_dtype=pl.Float64)
+    factor = pl.when(per_rank.fill_null(value=False)).then(at_least).otherwise(1)
+    return rows.with_columns(
+        at_least.alias("nranks_at_least"),
+        (pl.col("call_bytes") * factor).alias("bytes"),
+        pl.when(known).then(prov).otherwise(pl.min_horizontal(prov, _AT_LEAST)).alias("prov"),
+    )
+
+
+def _with_sequence(rows: pl.DataFrame) -> pl.DataFrame:
+    """Number the kernels of a communicator on a rank by launch, or by start if one is missing."""
+    over = ["comm", "rank_id"]
+    complete = pl.col("launch_start_ns").null_count().over(over) == 0
+    order = pl.when(complete).then("launch_start_ns").otherwise("start_ns")
+    rows = rows.with_columns(order.alias("_order")).sort(*over, "_order", "start_ns", "activity")
+    return rows.with_columns(pl.int_range(pl.len()).over(over).cast(pl.UInt32).alias("seq"))
+
+
+@view(of=[collectives, host_calls, payloads])
+def collective_counts(trace: Trace) -> CollectiveCounts:
+    """Return where the facts of `collectives` come from."""
+    rows, calls, blobs = collectives(trace), host_calls(trace), payloads(trace)
+    ops = calls.filter(~pl.col("what").is_in(["GroupStart", "GroupEnd"]))
+    dropped = [r.dropped.get("kernels", {}).get("zero length", 0) for r in trace.reports]
+    per_source = ops["source"].value_counts().get_column("count")
+    return CollectiveCounts(
+        n_kernels=rows.height,
+        n_zero_len=sum(dropped),
+        n_without_launch=rows["launch_start_ns"].null_count(),
+        n_op_conflicts=rows.filter("op_conflict").height,
+        n_host_calls=int(per_source.max() or 0) if len(per_source) else 0,
+        n_blobs=blobs.n_blobs,
+        n_undecodable=blobs.n_undecodable,
+        has_nccl_ranges=bool((calls["source"] == "nccl").any()),
+    )
+
+
+@view(of=[activity])
+def peer_copies(trace: Trace) -> pl.DataFrame:
+    """Return the copies between GPUs, which are communication without a kernel.
+
+    Returns:
+        Frame of gpu Int16, n UInt32, bytes Int64, time_ns Int64, bytes_per_s Float64; by gpu.
+    """
+    copies = activity(trace).filter(pl.col("kind") == "memcpy PtoP")
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    totals = copies.group_by("gpu").agg(
+        pl.len().alias("n"), pl.col("bytes").sum(), length.alias("time_ns")
+    )
+    return totals.sort("gpu").with_columns(
+        (pl.col("bytes") / pl.col("time_ns") * 1e9).alias("bytes_per_s")
+    )

@@ -1,0 +1,193 @@
+"""NVTX payload blobs decoded by the schemas that the export itself holds.
+
+A blob is a header of four little-endian u64 (domain, schema, payload size, payload offset) and the
+payload. The export lists each schema's entries (type, offset) once per process, so entries are
+taken distinct. Entries are looked up by what they say ("Message size [bytes]"), not by position:
+NCCL's schemas differ between versions.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracekit.model.trace import Trace, view
+
+__all__ = ["FIELDS", "HEADER_BYTES", "PAYLOAD_SCHEMA", "Payloads", "decode", "payloads"]
+
+HEADER_BYTES = 32
+FIELDS: dict[str, str] = {
+    "comm": r"communicator id",
+    "bytes": r"message size",
+    "redop": r"reduction op",
+    "nranks": r"no\. of ranks|number of ranks|nranks",
+    "rank": r"^rank$",
+    "peer": r"peer( rank)?$",
+    "root": r"root( rank)?$",
+    "device": r"cuda device",
+}
+"""Column of the decoded frame: pattern of the entry's name, ignoring case."""
+PAYLOAD_SCHEMA = {
+    "nvtx_row": pl.UInt32(),
+    "report": pl.UInt16(),
+    "schema": pl.Int64(),
+    **{name: pl.UInt64() if name == "comm" else pl.Int64() for name in FIELDS},
+}
+Bytes: TypeAlias = NDArray[np.uint8]
+
+# Predefined NVTX entry types: character, integer and pointer types by width in bytes. The larger
+# numbers are types defined by the program, enumerations in NCCL's case: a C int.
+_UNSIGNED = {2: 1, 4: 2, 6: 4, 8: 8, 10: 8, 12: 1, 14: 2, 16: 4, 18: 8, 22: 8, 23: 8}
+_SIGNED = {1: 1, 3: 2, 5: 4, 7: 8, 9: 8, 11: 1, 13: 2, 15: 4, 17: 8}
+_FIRST_OWN_TYPE = 1 << 24
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Decoded payloads.
+
+    Attributes:
+        records: Frame of `PAYLOAD_SCHEMA`, one row a decoded blob, in the order of the catalog
+            frame; a field that the schema does not have is null.
+        n_blobs: NVTX rows with a blob.
+        n_undecodable: Blobs that are truncated or whose schema is not in the export.
+    """
+
+    records: pl.DataFrame
+    n_blobs: int
+    n_undecodable: int
+
+
+@dataclass(frozen=True)
+class _Entry:
+    column: str
+    offset: int
+    width: int
+    signed: bool
+
+
+@view("nvtx", "nvtx_schema_entries")
+def payloads(trace: Trace) -> Payloads:
+    """Return the decoded payloads of the NVTX rows of `trace`."""
+    rows = trace.frame("nvtx").select("report", "domain", "payload").with_row_index("nvtx_row")
+    return decode(rows.drop_nulls("payload"), trace.frame("nvtx_schema_entries"))
+
+
+def decode(rows: pl.DataFrame, entries: pl.DataFrame) -> Payloads:
+    """Decode blobs.
+
+    Args:
+        rows: Frame with nvtx_row UInt32, report UInt16, domain Int64, payload Binary (raw bytes or
+            their hexadecimal text).
+        entries: Catalog frame ``nvtx_schema_entries``.
+
+    Returns:
+        The records and what could not be decoded.
+    """
+    blobs = [_raw(blob) for blob in rows["payload"].to_list()]
+    table = rows.select("nvtx_row", "report", pl.col("domain").fill_null(0)).with_columns(
+        pl.Series("_at", np.arange(len(blobs), dtype=np.int64)),
+        pl.Series("_length", [len(blob) for blob in blobs], pl.Int64),
+        pl.Series("schema", [_word(blob, 8) for blob in blobs], pl.Int64),
+        pl.Series("_offset", [_word(blob, 24) for blob in blobs], pl.Int64),
+    )
+    layouts = _layouts(entries)
+    parts: list[pl.DataFrame] = []
+    keys = ["report", "domain", "schema", "_length", "_offset"]
+    for key, group in table.partition_by(keys, as_dict=True).items():
+        report, domain, schema, length, offset = key
+        layout = layouts.get((report, domain, schema))
+        if layout is not None:
+            chosen = [blobs[i] for i in group["_at"]]
+            part = _decode_alike(group, chosen, layout, _start(offset, length), length)
+            parts += [part] if part is not None else []
+    found = pl.concat(parts).sort("nvtx_row") if parts else pl.DataFrame(schema=PAYLOAD_SCHEMA)
+    return Payloads(found, len(blobs), len(blobs) - found.height)
+
+
+def _raw(blob: bytes) -> bytes:
+    """Undo hexadecimal text; a real header has zero bytes, so it never looks like it."""
+    text = blob[2:] if blob[:2] in (b"0x", b"0X", b"x'", b"X'") else blob
+    text = text.rstrip(b"'")
+    if len(text) % 2 == 0 and text and _HEX.issuperset(text[: 2 * HEADER_BYTES]):
+        try:
+            return bytes.fromhex(text.decode("ascii"))
+        except ValueError:
+            return blob
+    return blob
+
+
+def _word(blob: bytes, at: int) -> int | None:
+    word = int.from_bytes(blob[at : at + 8], "little")
+    return word if len(blob) >= HEADER_BYTES and word < 1 << 63 else None
+
+
+def _start(offset: int | None, length: int) -> int:
+    """Where the payload begins: the header's word where it makes sense, else right behind it."""
+    return offset if offset is not None and HEADER_BYTES <= offset < length else HEADER_BYTES
+
+
+def _layouts(entries: pl.DataFrame) -> dict[tuple[int, int, int], list[_Entry]]:
+    """Known fields of each (report, domain, schema)."""
+    columns = ["report", "domain", "schema", "index", "type", "name", "offset_bytes"]
+    distinct = entries.select(columns).unique().sort(columns)
+    layouts: dict[tuple[int, int, int], list[_Entry]] = {}
+    for report, domain, schema, _, kind, name, offset in distinct.iter_rows():
+        layout = layouts.setdefault((report, domain or 0, schema), [])
+        column = _column_of(name or "")
+        shape = _shape(kind)
+        if column is not None and shape is not None and column not in {e.column for e in layout}:
+            layout.append(_Entry(column, offset or 0, *shape))
+    return layouts
+
+
+def _column_of(name: str) -> str | None:
+    hits = (c for c, pattern in FIELDS.items() if re.search(pattern, name.strip(), re.IGNORECASE))
+    return next(hits, None)
+
+
+def _shape(kind: int | None) -> tuple[int, bool] | None:
+    """Width in bytes and signedness of an entry type; None for text, floats and unknown types."""
+    if kind is None:
+        return None
+    if kind >= _FIRST_OWN_TYPE:
+        return 4, True
+    if kind in _UNSIGNED:
+        return _UNSIGNED[kind], False
+    return (_SIGNED[kind], True) if kind in _SIGNED else None
+
+
+def _decode_alike(
+    group: pl.DataFrame, blobs: list[bytes], layout: list[_Entry], start: int, length: int
+) -> pl.DataFrame | None:
+    """Decode blobs of one schema and length at once; None when they are too short for it."""
+    if any(start + e.offset + e.width > length for e in layout) or length <= start:
+        return None
+    matrix = np.frombuffer(b"".join(blobs), np.uint8).reshape(len(blobs), length)
+    columns = {e.column: _integers(matrix, start + e.offset, e) for e in layout}
+    return group.select(
+        "nvtx_row",
+        "report",
+        "schema",
+        *(
+            pl.Series(name, columns[name]).cast(PAYLOAD_SCHEMA[name])
+            if name in columns
+            else pl.lit(None, PAYLOAD_SCHEMA[name]).alias(name)
+            for name in FIELDS
+        ),
+    )
+
+
+def _integers(matrix: Bytes, at: int, entry: _Entry) -> NDArray[np.int64] | NDArray[np.uint64]:
+    raw = np.ascontiguousarray(matrix[:, at : at + entry.width])
+    values = raw.view(f"<{'i' if entry.signed else 'u'}{entry.width}").ravel()
+    if entry.column == "comm":
+        return values.astype(np.uint64)
+    # A size beyond the signed range is no size; it wraps to a negative number, checked by users.
+    return values.astype(np.int64)
