@@ -101,7 +101,7 @@ def matching(trace: Trace) -> Matching:
         found, about = _match_one(trace, group)
         if found.height:
             parts.append(found.with_columns((pl.col("instance") + base).cast(pl.UInt32)))
-            base += about["n_matched"]
+            base += found["instance"].n_unique()
         communicators.append({"comm": comm, **about})
     empty = _timed(rows.clear().with_columns(pl.lit(0, pl.UInt32).alias("instance")), 0.0)
     members = pl.concat(parts) if parts else empty

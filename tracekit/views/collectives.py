@@ -191,44 +191,37 @@ def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_sizes(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:
-    """Ranks of the communicator, and from them the whole message."""
-    by_id = inits.drop_nulls("comm").group_by("comm").agg(pl.col("nranks").max().alias("_by_id"))
-    own = (
-        inits.drop_nulls("comm")
-        .group_by("report", "pid", "comm")
-        .agg(pl.when(pl.len() == 1).then(pl.col("rank").first()).alias("_own_rank"))
-    )
-    by_handle = (
-        inits.drop_nulls("handle")
-        .group_by("report", "pid", "handle")
-        .agg(pl.col("nranks").max().alias("_by_handle"), pl.col("rank").max().alias("_handle_rank"))
-    )
-    rows = rows.join(
-        by_id.rename({"comm": "comm_id"}), on="comm_id", how="left", maintain_order="left"
-    )
-    rows = rows.join(
-        own.rename({"comm": "comm_id"}),
-        on=["report", "pid", "comm_id"],
-        how="left",
-        maintain_order="left",
-    )
-    rows = rows.join(by_handle, on=["report", "pid", "handle"], how="left", maintain_order="left")
-    rows = rows.with_columns(
-        pl.coalesce("_by_id", "_by_handle", "nranks").alias("nranks"),
-        pl.coalesce("_own_rank", "_handle_rank", "rank").alias("rank"),
-    ).with_columns(
-        pl.col("nranks").max().over("comm"),
-        pl.col("rank_id").n_unique().over("comm").cast(pl.Int64).alias("_seen"),
-    )
-    known = pl.col("nranks").is_not_null()
-    at_least = pl.max_horizontal("nranks", "_seen")
+    """The whole message, from the ranks of the communicator where the size is per rank."""
+    rows = _with_ranks(rows, inits)
+    at_least = pl.max_horizontal("nranks", pl.col("rank_id").n_unique().over("comm"))
     per_rank = pl.col("op").is_in(PER_RANK_OPS) & (pl.col("told_by") == "payload")
-    prov = pl.col("told_by").replace_strict(_PROVENANCE, default=_BY_NAME, return_dtype=pl.Float64)
     factor = pl.when(per_rank.fill_null(value=False)).then(at_least).otherwise(1)
+    prov = pl.col("told_by").replace_strict(_PROVENANCE, default=_BY_NAME, return_dtype=pl.Float64)
+    known = pl.col("nranks").is_not_null()
     return rows.with_columns(
         at_least.alias("nranks_at_least"),
         (pl.col("call_bytes") * factor).alias("bytes"),
         pl.when(known).then(prov).otherwise(pl.min_horizontal(prov, _AT_LEAST)).alias("prov"),
+    )
+
+
+def _with_ranks(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:
+    """Number of ranks and own rank as the creation of the communicator, or the call, said."""
+    by_comm = inits.drop_nulls("comm").rename({"comm": "comm_id"})
+    by_id = by_comm.group_by("comm_id").agg(pl.col("nranks").max().alias("_by_id"))
+    own = by_comm.group_by("report", "pid", "comm_id").agg(
+        pl.when(pl.len() == 1).then(pl.col("rank").first()).alias("_own_rank")
+    )
+    handles = inits.drop_nulls("handle").group_by("report", "pid", "handle")
+    by_handle = handles.agg(
+        pl.col("nranks").max().alias("_by_handle"), pl.col("rank").max().alias("_handle_rank")
+    )
+    rows = rows.join(by_id, on="comm_id", how="left", maintain_order="left")
+    rows = rows.join(own, on=["report", "pid", "comm_id"], how="left", maintain_order="left")
+    rows = rows.join(by_handle, on=["report", "pid", "handle"], how="left", maintain_order="left")
+    return rows.with_columns(
+        pl.coalesce("_by_id", "_by_handle", "nranks").max().over("comm").alias("nranks"),
+        pl.coalesce("_own_rank", "_handle_rank", "rank").alias("rank"),
     )
 
 
@@ -247,13 +240,13 @@ def collective_counts(trace: Trace) -> CollectiveCounts:
     rows, calls, blobs = collectives(trace), host_calls(trace), payloads(trace)
     ops = calls.filter(~pl.col("what").is_in(["GroupStart", "GroupEnd"]))
     dropped = [r.dropped.get("kernels", {}).get("zero length", 0) for r in trace.reports]
-    per_source = ops["source"].value_counts().get_column("count")
+    per_source = (ops.filter(pl.col("source") == s).height for s in ("nccl", "marker"))
     return CollectiveCounts(
         n_kernels=rows.height,
         n_zero_len=sum(dropped),
         n_without_launch=rows["launch_start_ns"].null_count(),
         n_op_conflicts=rows.filter("op_conflict").height,
-        n_host_calls=int(per_source.max() or 0) if len(per_source) else 0,
+        n_host_calls=max(per_source),
         n_blobs=blobs.n_blobs,
         n_undecodable=blobs.n_undecodable,
         has_nccl_ranges=bool((calls["source"] == "nccl").any()),
