@@ -1,0 +1,159 @@
+"""Where answers go: formats by suffix, files that appear whole or not at all, the terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TextIO, TypedDict
+
+from tracekit.errors import InputError, UsageError
+
+__all__ = [
+    "FORMATS",
+    "Format",
+    "check_outputs",
+    "format_of",
+    "print_text",
+    "terminal_options",
+    "write",
+]
+
+_PIPED_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Format:
+    """One way to write a diagnosis.
+
+    Attributes:
+        module: Module of `tracekit.report` whose ``render(diagnosis, top=...)`` returns text.
+        suffixes: File suffixes that choose it.
+        redacted: Whether names that may tell about a machine or its users are left out unless
+            they are asked for.
+    """
+
+    module: str
+    suffixes: tuple[str, ...]
+    redacted: bool = False
+
+    def renderer(self) -> Callable[..., str]:
+        """Return the function that turns a diagnosis into text."""
+        found: Callable[..., str] = import_module(f"tracekit.report.{self.module}").render
+        return found
+
+
+FORMATS = {
+    "text": Format("text", (".txt",)),
+    "json": Format("document", (".json",)),
+}
+"""Every format by its name for ``--format``."""
+
+
+def format_of(path: Path) -> Format:
+    """Return the format that the suffix of `path` chooses.
+
+    Raises:
+        UsageError: The suffix belongs to no format.
+    """
+    for known in FORMATS.values():
+        if path.suffix.lower() in known.suffixes:
+            return known
+    suffixes = ", ".join(s for f in FORMATS.values() for s in f.suffixes)
+    message = f"-o {path}: the suffix chooses the format"
+    raise UsageError(message, hint=f"use one of {suffixes}")
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Refuse outputs that cannot or must not be written, before any work is done.
+
+    Raises:
+        UsageError: An output has an unknown suffix, no folder, is a folder, is given twice, or is
+            one of the inputs.
+    """
+    seen: set[Path] = set()
+    for path in outputs:
+        format_of(path)
+        if path.is_dir() or not path.parent.is_dir():
+            message = f"-o {path}: not a file in an existing folder"
+            raise UsageError(message)
+        if path.resolve() in seen:
+            message = f"-o {path}: given twice"
+            raise UsageError(message)
+        seen.add(path.resolve())
+        if any(_same(path, given) for given in inputs):
+            message = f"-o {path}: would overwrite an input"
+            raise UsageError(message)
+
+
+def _same(path: Path, other: Path) -> bool:
+    if path.exists() and other.exists():
+        return path.samefile(other)
+    return path.resolve() == other.resolve()
+
+
+def write(path: Path, text: str) -> None:
+    """Write `text` so that `path` holds all of it or stays as it was.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")  # a pipe or device has nothing to keep whole
+            return
+        _replace(path.resolve(), text)
+    except OSError as error:
+        message = f"cannot be written: {error.strerror}"
+        raise InputError(message, path=path) from error
+
+
+def _replace(path: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
+        Path(name).chmod(mode)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+class TerminalOptions(TypedDict):
+    """Keywords of a text renderer."""
+
+    width: int
+    color: bool
+
+
+def terminal_options(stream: TextIO) -> TerminalOptions:
+    """Return width and colour for `stream`: plain and 100 wide when it is no terminal."""
+    if not stream.isatty():
+        return {"width": _PIPED_WIDTH, "color": False}
+    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return {"width": shutil.get_terminal_size().columns, "color": color}
+
+
+def print_text(text: str) -> None:
+    """Print `text`; a reader that went away or a narrow encoding is no error."""
+    encoding = sys.stdout.encoding or "utf-8"
+    fits = text.encode(encoding, "backslashreplace").decode(encoding)
+    try:
+        sys.stdout.write(fits)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes again when it exits: give it somewhere to write to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,76 @@
+"""Values of options: time windows, parameters, and the spelling of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import click
+
+__all__ = ["END_OF_TIME", "SETTING", "WINDOW", "Setting", "Window", "settings"]
+
+END_OF_TIME = 2**63 - 1
+_UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_MOMENT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)")
+
+
+class Window(click.ParamType[tuple[int, int]]):
+    """``START:END`` in session time; either side may be left out."""
+
+    name = "START:END"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Return (start, end) in ns, half-open."""
+        if isinstance(value, tuple):
+            return value
+        first, colon, last = str(value).partition(":")
+        if not colon:
+            self.fail(f"{value!r} is not START:END, for example 1.2s:1300ms", param, ctx)
+        start = self._moment(first, param, ctx) if first else 0
+        end = self._moment(last, param, ctx) if last else END_OF_TIME
+        if end <= start:
+            self.fail(f"{value!r} ends before it starts", param, ctx)
+        return start, end
+
+    def _moment(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if text == "0":
+            return 0
+        match = _MOMENT.fullmatch(text)
+        if match is None:
+            self.fail(f"{text!r} is not a time with its unit (ns, us, ms, s)", param, ctx)
+        # Exact also where a double is not: 123456789.123456789 s has 18 digits.
+        whole, _, part = match["number"].partition(".")
+        unit = _UNITS[match["unit"]]
+        scaled = int(part) * unit // 10 ** len(part) if part else 0
+        return int(whole) * unit + scaled
+
+
+class Setting(click.ParamType[tuple[str, str]]):
+    """``group.name=value``."""
+
+    name = "NAME=VALUE"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Return (group.name, value)."""
+        if isinstance(value, tuple):
+            return value
+        key, equals, text = str(value).partition("=")
+        if not equals or "." not in key.strip("."):
+            self.fail(f"{value!r} is not ANALYSIS.NAME=VALUE", param, ctx)
+        return key, text
+
+
+WINDOW = Window()
+SETTING = Setting()
+
+
+def settings(pairs: Sequence[tuple[str, str]], peak_gbps: float | None) -> dict[str, str]:
+    """Return parameters as the engine takes them; the last of a name wins."""
+    given = dict(pairs)
+    if peak_gbps is not None:
+        given["hardware.peak_gbps"] = repr(peak_gbps)
+    return given

@@ -1,0 +1,136 @@
+"""``tracekit analyze``: the diagnosis of one run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.cli._output import (
+    FORMATS,
+    check_outputs,
+    format_of,
+    print_text,
+    terminal_options,
+    write,
+)
+from tracekit.cli._progress import progress
+from tracekit.cli._values import SETTING, WINDOW, settings
+
+if TYPE_CHECKING:
+    from tracekit.model.diagnosis import Diagnosis
+
+__all__ = ["command"]
+
+_FAILED, _PARTIAL = 1, 4
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("analyze", short_help="Say what costs time in a run, how sure, and what to do.")
+@click.argument("reports", metavar="REPORT...", nargs=-1, required=True, type=_PATH)
+@click.option("--only", "-k", metavar="NAME", multiple=True, help="Run only this analysis.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(sorted(FORMATS)),
+    default="text",
+    show_default=True,
+    help="What to print.",
+)
+@click.option(
+    "--output",
+    "-o",
+    "outputs",
+    metavar="FILE",
+    multiple=True,
+    type=_PATH,
+    help="Also write to this file; its suffix chooses the format.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing on standard output.")
+@click.option("--verbose", "-v", is_flag=True, help="Show findings that are fine in full too.")
+@click.option(
+    "--top",
+    metavar="N",
+    type=click.IntRange(min=0),
+    help="Rows of each table (default: 5 as text).",
+)
+@click.option(
+    "--fail-on",
+    type=click.Choice(["warn", "critical"]),
+    help="Exit with 1 when a finding is this bad or worse.",
+)
+@click.option(
+    "--strict",
+    is_flag=True,
+    help="Exit with 1 when nothing could be judged or the profiler reported an error.",
+)
+@click.option(
+    "--param",
+    "params",
+    type=SETTING,
+    multiple=True,
+    help="Set a parameter, as `tracekit list NAME` shows them.",
+)
+@click.option("--peak-gbps", type=float, metavar="GB/S", help="Peak DRAM bandwidth of the GPUs.")
+@click.option(
+    "--window",
+    type=WINDOW,
+    help="Look only at this part of the session, for example 1.2s:1300ms.",
+)
+@click.option(
+    "--reader",
+    type=click.Choice(["auto", "pages", "sqlite"]),
+    default="auto",
+    show_default=True,
+    help="How tables are read; the answer is the same.",
+)
+@click.option("--salvage", is_flag=True, help="Read what is left of a damaged report.")
+def command(reports: tuple[Path, ...], **options: Any) -> int:
+    """Diagnose one run from its REPORTs: one for all ranks, or one a rank.
+
+    A REPORT is the SQLite export of an Nsight Systems report, also compressed with xz, gzip or
+    zstd, or a folder of them. It is never written to.
+    """
+    check_outputs(options["outputs"], reports)
+    from tracekit import engine
+
+    with progress() as tell:
+        diagnosis = engine.analyze(
+            reports,
+            only=options["only"],
+            params=settings(options["params"], options["peak_gbps"]),
+            window=options["window"],
+            reader=options["reader"],
+            salvage=options["salvage"],
+            progress=tell,
+        )
+    _deliver(diagnosis, options)
+    return _exit_code(diagnosis, options["fail_on"], strict=options["strict"])
+
+
+def _deliver(diagnosis: Diagnosis, options: dict[str, Any]) -> None:
+    """Write every file, then print."""
+    top = options["top"]
+    for path in options["outputs"]:
+        write(path, format_of(path).renderer()(diagnosis, top=top))
+    if options["quiet"]:
+        return
+    form = options["form"]
+    extra: dict[str, Any] = {}
+    if form == "text":
+        extra = {"verbose": options["verbose"], **terminal_options(sys.stdout)}
+    print_text(FORMATS[form].renderer()(diagnosis, top=top, **extra))
+
+
+def _exit_code(diagnosis: Diagnosis, fail_on: str | None, *, strict: bool) -> int:
+    """Return 1 for a level that was asked to fail, else 4 for inputs left out, else 0."""
+    from tracekit.model.analysis import Level
+
+    bad = {None: set(), "critical": {"critical"}, "warn": {"critical", "warn"}}[fail_on]
+    reached = any(f.level in bad for f in diagnosis.findings)
+    lost = any(q.level is Level.CRITICAL for q in diagnosis.quality)
+    if reached or (strict and (lost or diagnosis.worst is Level.UNKNOWN)):
+        return _FAILED
+    return _PARTIAL if diagnosis.unreadable else 0

@@ -1,0 +1,97 @@
+"""``tracekit list``: the analyses, what each needs, and how to record it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli._output import print_text, terminal_options
+
+if TYPE_CHECKING:
+    from tracekit.model.analysis import Analysis
+    from tracekit.report.lines import Lines
+
+__all__ = ["command"]
+
+
+@click.command("list", short_help="Name the analyses, what each needs and how to record it.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+def command(names: tuple[str, ...]) -> None:
+    """Name the analyses with the question that each answers and the tables it needs.
+
+    With NAMEs: only these, and every parameter for `tracekit analyze --param`.
+    """
+    from tracekit import analyses
+    from tracekit.errors import UsageError
+    from tracekit.report.lines import Lines
+
+    known = analyses.names()
+    if unknown := sorted(set(names) - set(known)):
+        message = f"no analysis named {', '.join(unknown)}"
+        raise UsageError(message, hint=f"there are: {', '.join(known)}")
+    page = Lines(**terminal_options(sys.stdout))
+    for name in names or known:
+        _describe(page, analyses.load(name), full=bool(names))
+    if not names:
+        _settings(page)
+    print_text(page.text())
+
+
+def _describe(page: Lines, analysis: Analysis, *, full: bool) -> None:
+    from tracekit.model.catalog import record_command
+
+    page.line(analysis.name, "bold")
+    page.line(analysis.question, indent=2)
+    page.fields(
+        [
+            ("Needs", _tables(analysis.requires) or "nothing in particular"),
+            ("Better with", _tables(analysis.uses)),
+        ]
+    )
+    page.line("Record all of it with:", "dim", 2)
+    page.command(record_command((*analysis.requires, *analysis.uses)))
+    if full:
+        _parameters(page, analysis)
+    page.line()
+
+
+def _tables(names: tuple[str, ...]) -> str:
+    """Name tables as nsys does, each with the option that records it."""
+    from tracekit.model.catalog import CATALOG
+
+    described = []
+    for name in names:
+        table = CATALOG[name]
+        how = table.recording.words()
+        described.append(f"{table.sources[0]} [{how}]" if how else table.sources[0])
+    return ", ".join(described)
+
+
+def _parameters(page: Lines, analysis: Analysis) -> None:
+    from tracekit.model.analysis import parameters
+
+    rows = [
+        (f"{analysis.name}.{p.name}", f"{p.default}", p.unit, p.help)
+        for p in parameters(analysis.params)
+    ]
+    _table(page, rows)
+
+
+def _settings(page: Lines) -> None:
+    from tracekit.parameters import SETTINGS
+
+    page.line("Settings that every analysis shares", "bold")
+    _table(page, [(p.name, f"{p.default}", p.unit, p.help) for p in SETTINGS])
+
+
+def _table(page: Lines, rows: list[tuple[str, str, str, str]]) -> None:
+    """Write one line a parameter with its help below it."""
+    for name, default, unit, text in rows:
+        value = "not set" if default == "None" else f"{default} {_unit(unit)}".rstrip()
+        page.fields([("--param", f"{name}  (default {value})"), ("", text)])
+
+
+def _unit(unit: str) -> str:
+    return "as a share, 0..1" if unit == "1" else unit
