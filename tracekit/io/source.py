@@ -24,6 +24,9 @@ Reader = Literal["auto", "pages", "sqlite"]
 BATCH_ROWS = 1_000_000
 """Rows of a table that `TableSource.batches` aims at per frame."""
 
+LARGE_ROWS = 200_000
+"""Rows from which decoding pages pays for loading the compiled code."""
+
 
 @dataclass(frozen=True)
 class RowFilter:
@@ -166,4 +169,9 @@ def open_source(path: Path | str, reader: Reader = "auto", *, salvage: bool = Fa
         raise UsageError(msg, hint="use auto, pages or sqlite")
     from tracekit.io.sqlite_source import SqliteSource
 
-    return SqliteSource(Path(path), salvage=salvage)
+    plain = SqliteSource(Path(path), salvage=salvage)
+    if reader == "sqlite":
+        return plain
+    from tracekit.io.pages import PagesSource
+
+    return PagesSource(path, plain, least_rows=LARGE_ROWS if reader == "auto" else 0)

@@ -110,14 +110,10 @@ class SqliteSource:
         Raises:
             DamagedReportError: SQLite fails.
         """
-        wanted = ", ".join(f"{quoted(table)}.{quoted(column)}" for column in columns)
-        tests = [*(_condition(table, test) for test in where), *([condition] if condition else [])]
-        # An index would change the order of the rows, and can disagree with a damaged table.
-        query = f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED"
-        query += f" WHERE {' AND '.join(tests)}" if tests else ""
         lost: Counter[str] = Counter()
         pending: list[pl.DataFrame] = []
         held, first = 0, True
+        query = _select(table, columns, where, condition)
         for block in self._blocks(query, max(1, min(rows, BLOCK_ROWS))):
             pending.append(_frame(block, columns, lost))
             held += len(block)
@@ -127,6 +123,30 @@ class SqliteSource:
         note_losses(self.notes, table, columns, lost)
         if first or pending:
             yield pl.concat(pending or [_frame([], columns, lost)], rechunk=True)
+
+    def sample(
+        self,
+        table: str,
+        columns: Mapping[str, PolarsDataType],
+        where: Sequence[RowFilter],
+        condition: str,
+    ) -> pl.DataFrame:
+        """Return a few rows, for a comparison: nothing is added to the notes.
+
+        Args:
+            table: The table.
+            columns: Column -> dtype.
+            where: Conditions on integer columns.
+            condition: Which rows, in SQL.
+
+        Returns:
+            The rows, in storage order.
+
+        Raises:
+            DamagedReportError: SQLite fails.
+        """
+        found = self.rows(_select(table, columns, where, condition))
+        return _frame(found, columns, Counter())
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         """Run a query with a small answer.
@@ -189,6 +209,16 @@ class SqliteSource:
                     msg = "a table lists pages repeatedly"
                     raise DamagedReportError(msg, path=self.path)
                 yield block
+
+
+def _select(
+    table: str, columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter], condition: str
+) -> str:
+    wanted = ", ".join(f"{quoted(table)}.{quoted(column)}" for column in columns)
+    tests = [*(_condition(table, test) for test in where), *([condition] if condition else [])]
+    # An index would change the order of the rows, and can disagree with a damaged table.
+    query = f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED"
+    return query + (f" WHERE {' AND '.join(tests)}" if tests else "")
 
 
 def _frame(

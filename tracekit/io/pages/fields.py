@@ -1,0 +1,67 @@
+"""Names for the integers that the page reader and its kernels exchange.
+
+The kernels see plain int64 arrays; these are the meanings of their positions. Numba keeps compiled
+kernels by the date of `kernels.py` alone: whoever changes a number here touches that file too.
+"""
+
+from __future__ import annotations
+
+# Geometry of the file and the table: one int64 array. ALONE: the root page is the only leaf.
+FD, PAGE, USABLE, PAGES, ALONE, KEY_BYTES = range(6)
+
+# Fields of `plan`, one row per slot (a column to store or to filter by). WIDTH 0 is not stored.
+KIND, WIDTH, LOW, HIGH, DEFAULT, DEFAULT_STATE, BYTE0 = range(7)
+PLAN_FIELDS = 7
+INTEGER, FLOAT, TEXT, BINARY, ROWID = range(5)
+
+# State of a value in a layout, and of a default. UNKNOWN: not worked out here.
+VALUE, NULL, AS_FLOAT, UNKNOWN = range(4)
+
+# Fields of `layouts[layout, slot]`; END counts from the payload and is 8 before the value's end.
+END, SHIFT, MASK, CONSTANT, STATE, LENGTH = range(6)
+LAYOUT_FIELDS = 6
+
+# Fields of `heads[layout]`: bytes of the payload that are needed; offset after the last column
+# parsed; whether the record ends there.
+NEED, TOTAL, WHOLE = range(3)
+HEAD_FIELDS = 3
+
+# Fields of `filters`, bounds inclusive; MODE says how to look in `members`.
+SLOT, FROM, TO, MODE, START, COUNT = range(6)
+FILTER_FIELDS = 6
+BETWEEN, BITMAP, SORTED = range(3)
+
+# Fields of `cells`: where the payload is, its layout, its row id.
+AT, LAYOUT, ID = range(3)
+
+# Fields of `probes`: ordinal in the chunk (given), row id, row of the result or -1 (answered).
+ORDINAL, PROBE_ID, PROBE_ROW = range(3)
+
+# Counters of a chunk. CHUNK is given: the Arrow buffer that its text becomes.
+ROWS, CELLS, TEXT_USED, SPILLED, FIRST_ID, LAST_ID, PROBE, LAYOUTS, CHUNK = range(9)
+COUNTERS = 9
+NO_ID = -(1 << 63)
+
+# Rows of `losses`: values out of the range of their dtype; all nulls.
+OUT_OF_RANGE, NULLS = range(2)
+
+LEAD = 16  # bytes before the first page in a buffer, for loads that end inside the page
+TAIL = 64  # bytes after the last one
+MOST_KEY_BYTES = 32
+INDEX_BITS = 12
+SEEN_BITS = 12  # texts of a chunk that are remembered, to keep a repeated one once
+MOST_TEXT = 2**31 - 1  # Arrow views address 31 bits
+
+OK, BAD_PAGE, BAD_CELL, BAD_RECORD, MIXED, BAD_OVERFLOW, BAD_ORDER, BAD_TEXT, TOO_MUCH = range(
+    0, -9, -1
+)
+REASONS = {
+    BAD_PAGE: "an unexpected page",
+    BAD_CELL: "a cell outside its page",
+    BAD_RECORD: "a record that contradicts its length",
+    MIXED: "cells of another type than asked for",
+    BAD_OVERFLOW: "a broken overflow chain",
+    BAD_ORDER: "row ids out of order",
+    BAD_TEXT: "text that is not UTF-8",
+    TOO_MUCH: "more text than a buffer takes",
+}

@@ -1,0 +1,369 @@
+"""The page reader: large tables decoded from the file's pages, checked against SQLite.
+
+Whatever is unusual about a table or its file sends that table to SQLite, with a note; the answer
+is the same. Row counts and a random sample of rows are compared with SQLite on every read.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from queue import LifoQueue
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracekit.errors import DamagedReportError
+from tracekit.io.cells import check_columns, note_losses
+from tracekit.io.pages import fields as f
+from tracekit.io.pages.plan import Plan, UnusualTableError, make_plan
+from tracekit.io.source import BATCH_ROWS, RowFilter
+from tracekit.io.sqlite_file import MAGIC, Header, companions
+from tracekit.io.sqlite_source import SqliteSource, quoted
+
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
+
+    from tracekit.io.pages.chunks import Chunk, Decoder
+
+__all__ = ["PagesSource"]
+
+SAMPLE_ROWS = 64
+"""Rows of a read that are compared with SQLite."""
+
+MOST_THREADS = 8
+
+
+@dataclass(frozen=True)
+class _Stamp:
+    """What changes when the file is written."""
+
+    size: int
+    mtime_ns: int
+    change_counter: int
+
+
+@dataclass
+class _Progress:
+    """How far a read has come.
+
+    Attributes:
+        last_id: Row id of the last row that was handed out; None before the first frame.
+        cells: Rows of the table that were decoded.
+        lost: What could not be converted; see `note_losses`.
+    """
+
+    last_id: int | None
+    cells: int
+    lost: Counter[str]
+
+
+class PagesSource:
+    """A `TableSource` that decodes pages itself and asks SQLite where it cannot.
+
+    Attributes:
+        path: The file.
+        notes: See `TableSource`; shared with the SQLite source.
+    """
+
+    def __init__(
+        self, path: Path | str, fallback: SqliteSource, *, least_rows: int = 0, threads: int = 0
+    ) -> None:
+        """Open the file a second time, beside SQLite.
+
+        Args:
+            path: The file.
+            fallback: The same file through SQLite; closed together with this source.
+            least_rows: Smaller tables, judged by their largest row id, are read through SQLite.
+            threads: Threads to decode on; 0 for as many as there are processors, at most 8.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
+        self.path = Path(path)
+        self.notes = fallback.notes
+        self._fallback = fallback
+        self._least_rows = least_rows
+        self._threads = threads or _processors()
+        with ExitStack() as stack:
+            stack.callback(fallback.close)
+            self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+            stack.callback(os.close, self._file)
+            self._stamp = self._stamp_now()
+            self._closing = stack.pop_all()
+
+    def tables(self) -> dict[str, dict[str, str]]:
+        """Return every table as ``{table: {column: declared type}}``; no views."""
+        return self._fallback.tables()
+
+    def count(self, table: str) -> int:
+        """Return the number of rows; see `TableSource.count`."""
+        return self._fallback.count(table)
+
+    def read(
+        self, table: str, columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter] = ()
+    ) -> pl.DataFrame:
+        """Return the chosen columns of the chosen rows; see `TableSource.read`."""
+        # One frame, so that nothing is handed out before everything was checked.
+        return pl.concat(self.batches(table, columns, where, rows=1 << 62), rechunk=True)
+
+    def batches(
+        self,
+        table: str,
+        columns: Mapping[str, PolarsDataType],
+        where: Sequence[RowFilter] = (),
+        rows: int = BATCH_ROWS,
+    ) -> Iterator[pl.DataFrame]:
+        """Yield what `read` returns in pieces; see `TableSource.batches`.
+
+        Raises:
+            DamagedReportError: Besides the reasons there: the file changed, or does not agree with
+                SQLite, and frames have been handed out already.
+        """
+        known = self._fallback.tables()
+        if table not in known:
+            return self._fallback.batches(table, columns, where, rows)
+        check_columns(known[table], columns, where)
+        if self._is_small(table):
+            return self._fallback.batches(table, columns, where, rows)
+        return self._decoded(table, columns, where, rows)
+
+    def close(self) -> None:
+        """Release the file; a second call does nothing."""
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        """Return the source itself."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close the source."""
+        self.close()
+
+    def _is_small(self, table: str) -> bool:
+        if self._least_rows <= 0:
+            return False
+        try:
+            plan = make_plan(self._fallback, table, {}, ())
+        except UnusualTableError:
+            return True
+        _, last = self._span(table, plan)
+        return (last or 0) < self._least_rows
+
+    def _span(self, table: str, plan: Plan) -> tuple[int | None, int | None]:
+        """Smallest and largest row id; two look-ups, not a scan."""
+        ends = [f"(SELECT {end}({plan.rowid}) FROM {quoted(table)})" for end in ("min", "max")]
+        first, last = self._fallback.rows(f"SELECT {', '.join(ends)}")[0]
+        return first, last
+
+    def _decoded(
+        self,
+        table: str,
+        columns: Mapping[str, PolarsDataType],
+        where: Sequence[RowFilter],
+        rows: int,
+    ) -> Iterator[pl.DataFrame]:
+        progress = _Progress(None, 0, Counter())
+        condition = ""
+        try:
+            plan = make_plan(self._fallback, table, columns, where)
+            yield from self._frames(table, plan, columns, where, rows, progress)
+        except UnusualTableError as reason:
+            if progress.last_id is not None:
+                if self._stamp_now() != self._stamp:
+                    message = "changed while it was read"
+                    raise DamagedReportError(message, path=self.path) from None
+                condition = f"{plan.rowid} > {progress.last_id}"
+            note_losses(self.notes, table, columns, progress.lost)
+            note = f"{table}: read through SQLite ({reason})"
+            if note not in self.notes:
+                self.notes.append(note)
+            yield from self._fallback.scan(table, columns, where, rows, condition)
+
+    def _frames(
+        self,
+        table: str,
+        plan: Plan,
+        columns: Mapping[str, PolarsDataType],
+        where: Sequence[RowFilter],
+        rows: int,
+        progress: _Progress,
+    ) -> Iterator[pl.DataFrame]:
+        """Yield checked frames.
+
+        Raises:
+            UnusualTableError: SQLite has to go on after the last row that was handed out.
+        """
+        try:
+            from tracekit.io.pages.chunks import frame_of
+        except ImportError as error:
+            msg = f"Numba cannot be imported: {error}"
+            raise UnusualTableError(msg) from error
+        waiting: list[Chunk] = []
+        last: int | None = None
+        with ThreadPoolExecutor(self._threads) as pool:
+            for chunk in self._chunks(table, plan, pool):
+                if last is not None and chunk.first_id <= last:
+                    msg = "row ids out of order"
+                    raise UnusualTableError(msg)
+                last = chunk.last_id
+                progress.cells += chunk.cells
+                for name, _, slot in plan.stored:
+                    progress.lost[name] += int(chunk.losses[f.OUT_OF_RANGE, slot])
+                waiting.append(chunk)
+                if sum(part.cells for part in waiting) >= rows:
+                    frame = frame_of(waiting, plan, pool)
+                    self._compare(table, plan, columns, where, waiting, frame)
+                    waiting, progress.last_id = [], last
+                    yield frame
+            if waiting:
+                frame = frame_of(waiting, plan, pool)
+                self._compare(table, plan, columns, where, waiting, frame)
+            self._check_whole(table, plan, progress)
+            note_losses(self.notes, table, columns, progress.lost)
+            if waiting:
+                yield frame
+
+    def _chunks(self, table: str, plan: Plan, pool: ThreadPoolExecutor) -> Iterator[Chunk]:
+        """Decode a table on threads; chunks come in order, a few ahead of the consumer."""
+        from tracekit.io.pages import chunks
+
+        geometry = self._geometry(plan)
+        leaves = chunks.find_leaves(geometry, self._root(table))
+        geometry[f.ALONE] = leaves.size == 1
+        size = max(1, chunks.CHUNK_BYTES // int(geometry[f.PAGE]))
+        parts = [leaves[start : start + size] for start in range(0, leaves.size, size)]
+        probes = _probe_counts(len(parts))
+        decoders: LifoQueue[Decoder] = LifoQueue()
+        for _ in range(min(self._threads, len(parts))):
+            decoders.put(chunks.Decoder(geometry, plan, min(size, leaves.size)))
+
+        def decode(number: int) -> Chunk:
+            decoder = decoders.get()
+            try:
+                return decoder.decode(number, parts[number], probes[number], seed=number)
+            finally:
+                decoders.put(decoder)
+
+        running: deque[Future[Chunk]] = deque()
+        try:
+            for number in range(len(parts)):
+                running.append(pool.submit(decode, number))
+                if len(running) > 2 * self._threads:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
+        finally:
+            for future in running:
+                future.cancel()
+
+    def _geometry(self, plan: Plan) -> NDArray[np.int64]:
+        """Read the file's header.
+
+        Raises:
+            UnusualTableError: The pages alone do not tell what SQLite would.
+        """
+        if not hasattr(os, "pread"):
+            msg = "no pread on this system"
+            raise UnusualTableError(msg)
+        if companions(self.path):
+            msg = "a write-ahead log or a journal"
+            raise UnusualTableError(msg)
+        if self._stamp_now() != self._stamp:
+            msg = "the file has changed since it was opened"
+            raise UnusualTableError(msg)
+        raw = os.pread(self._file, 100, 0)
+        header = Header.parse(raw)
+        if not raw.startswith(MAGIC) or header.text_encoding not in (0, 1):
+            msg = "not UTF-8"
+            raise UnusualTableError(msg)
+        whole = self._stamp.size // max(header.page_bytes, 1)
+        pages = whole if header.pages is None else header.pages
+        if pages > whole:
+            msg = "a truncated file"
+            raise UnusualTableError(msg)
+        numbers = [self._file, header.page_bytes, header.usable_bytes, pages, 0, plan.key_bytes]
+        return np.array(numbers, np.int64)
+
+    def _root(self, table: str) -> int:
+        query = "SELECT rootpage FROM sqlite_master WHERE type='table' AND name="
+        text = "'" + table.replace("'", "''") + "'"
+        return int(self._fallback.rows(query + text)[0][0])
+
+    def _compare(
+        self,
+        table: str,
+        plan: Plan,
+        columns: Mapping[str, PolarsDataType],
+        where: Sequence[RowFilter],
+        chunks: Sequence[Chunk],
+        frame: pl.DataFrame,
+    ) -> None:
+        """Compare a sample of the rows with SQLite.
+
+        Raises:
+            UnusualTableError: They differ.
+        """
+        ids: list[int] = []
+        rows: list[int] = []
+        start = 0
+        for chunk in chunks:
+            ids += chunk.probes[:, f.PROBE_ID].tolist()
+            found = chunk.probes[:, f.PROBE_ROW]
+            rows += (found[found >= 0] + start).tolist()
+            start += chunk.rows
+        if not ids:
+            return
+        condition = f"{plan.rowid} IN ({', '.join(map(str, ids))})"
+        expected = self._fallback.sample(table, columns, where, condition)
+        if not frame[rows].equals(expected, null_equal=True):
+            msg = "a sample differs from what SQLite reads"
+            raise UnusualTableError(msg)
+
+    def _check_whole(self, table: str, plan: Plan, progress: _Progress) -> None:
+        """Compare the number of rows with SQLite, and the file with what it was.
+
+        Raises:
+            UnusualTableError: They differ, and nothing has been handed out.
+            DamagedReportError: They differ.
+        """
+        first, last = self._span(table, plan)
+        span = 0 if first is None or last is None else last - first + 1
+        # Row ids are distinct: as many rows as ids between the ends leave no gap to count.
+        if progress.cells == span or progress.cells == self._fallback.count(table):
+            problem = (
+                "" if self._stamp_now() == self._stamp else "the file changed while it was read"
+            )
+        else:
+            problem = "SQLite counts other rows"
+        if problem and progress.last_id is not None:
+            message = f"{table}: {problem}"
+            raise DamagedReportError(message, path=self.path, hint="try --reader sqlite")
+        if problem:
+            raise UnusualTableError(problem)
+
+    def _stamp_now(self) -> _Stamp:
+        status = os.fstat(self._file)
+        raw = os.pread(self._file, 100, 0) if hasattr(os, "pread") else b""
+        return _Stamp(status.st_size, status.st_mtime_ns, Header.parse(raw).change_counter)
+
+
+def _probe_counts(chunks: int) -> list[int]:
+    """How many rows of each chunk to compare with SQLite; the same ones on every read."""
+    if chunks <= SAMPLE_ROWS:
+        return [math.ceil(SAMPLE_ROWS / chunks)] * chunks
+    chosen = np.random.default_rng(0).choice(chunks, SAMPLE_ROWS, replace=False)
+    return np.bincount(chosen, minlength=chunks).tolist()
+
+
+def _processors() -> int:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(usable or 1, MOST_THREADS)

@@ -1,0 +1,80 @@
+"""Down a table's B-tree: interior pages to the list of leaves, and leaves into a buffer."""
+# ruff: noqa: ANN001
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracekit.io.pages import fields as f
+from tracekit.io.pages.words import read_at, u16, u32
+from tracekit.numerics.jit import compiled
+
+LEAF, INTERIOR = 13, 5
+
+
+@compiled("int64[::1](int64[::1], int64[::1])", error_model="numpy")
+def children(geometry, pages):
+    """List the pages one level below some interior pages.
+
+    Args:
+        geometry: See `fields`.
+        pages: Interior pages, in key order.
+
+    Returns:
+        Page numbers in key order; empty if anything is wrong.
+    """
+    page, usable, last = geometry[f.PAGE], geometry[f.USABLE], geometry[f.PAGES]
+    out = np.empty(min(pages.size * (usable // 6 + 1), last + 1), np.int64)
+    buffer, n = np.empty(page, np.uint8), 0
+    nothing = np.empty(0, np.int64)
+    for number in pages:
+        if not read_at(geometry, (number - 1) * page, buffer, 0, page):
+            return nothing
+        head = 100 if number == 1 else 0
+        cells = u16(buffer, head + 3)
+        if buffer[head] != INTERIOR or head + 12 + 2 * cells > usable or n + cells >= out.size:
+            return nothing
+        for i in range(cells):
+            cell = u16(buffer, head + 12 + 2 * i)
+            if cell + 4 > usable:
+                return nothing
+            out[n + i] = u32(buffer, cell)
+        out[n + cells] = u32(buffer, head + 8)
+        n += cells + 1
+    for i in range(n):
+        if out[i] < 1 or out[i] > last:
+            return nothing
+    return out[:n].copy()
+
+
+@compiled("int64(int64[::1], ro(int64[::1]), uint8[::1])", error_model="numpy")
+def load_leaves(geometry, leaves, buffer):
+    """Read leaf pages into a buffer, runs of neighbours at once.
+
+    Args:
+        geometry: See `fields`.
+        leaves: Page numbers; the i-th page lands at byte ``LEAD + i * page``.
+        buffer: At least ``LEAD + leaves.size * page + TAIL`` bytes.
+
+    Returns:
+        Number of cells in the pages, or a code.
+    """
+    page, usable, total, i = geometry[f.PAGE], geometry[f.USABLE], np.int64(0), 0
+    while i < leaves.size:
+        end = i + 1
+        while end < leaves.size and leaves[end] == leaves[end - 1] + 1:
+            end += 1
+        count = (end - i) * page
+        if not read_at(geometry, (leaves[i] - 1) * page, buffer, f.LEAD + i * page, count):
+            return np.int64(f.BAD_PAGE)
+        i = end
+    for i in range(leaves.size):
+        head = 100 if leaves[i] == 1 else 0
+        cells = u16(buffer, f.LEAD + i * page + head + 3)
+        # Only a root may be empty; no cell takes less than its pointer and four bytes.
+        if buffer[f.LEAD + i * page + head] != LEAF or head + 8 + 6 * cells > usable:
+            return np.int64(f.BAD_PAGE)
+        if cells == 0 and geometry[f.ALONE] == 0:
+            return np.int64(f.BAD_PAGE)
+        total += cells
+    return total

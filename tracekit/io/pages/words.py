@@ -1,0 +1,125 @@
+"""Words, varints and file reads, for compiled code.
+
+Numba keeps compiled kernels by the date of the file of the kernel alone. Whoever changes this
+file, `fields` or `texts` touches `walk.py` and `kernels.py` too.
+"""
+# ruff: noqa: ANN001, ANN201, ANN202, ARG001
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, register_jitable
+
+from tracekit.io.pages import fields as f
+
+# MASKS[m, w] keeps of the w-th little-endian word what belongs to the first m bytes.
+MASKS = np.array(
+    [
+        [(1 << 8 * min(max(m - 8 * w, 0), 8)) - 1 for w in range(4)]
+        for m in range(f.MOST_KEY_BYTES + 1)
+    ],
+    np.uint64,
+)
+
+_pread = types.ExternalFunction(
+    "pread", types.int64(types.int32, types.uintp, types.uintp, types.int64)
+)
+
+
+@intrinsic
+def load_word(typing_context, array, position):
+    """Little-endian uint64 at any byte of a uint8 array."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+        word = builder.load(pointer)
+        word.align = 1
+        return word
+
+    return types.uint64(array, types.int64), codegen
+
+
+@intrinsic
+def store_word(typing_context, array, position, word):
+    """Store a uint64 little-endian at any byte of a uint8 array."""
+
+    def codegen(context, builder, signature, args):
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+        builder.store(args[2], pointer).align = 1
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.uint64), codegen
+
+
+@intrinsic
+def swap_bytes(typing_context, word):
+    """Reverse the bytes of a uint64."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bswap(args[0])
+
+    return types.uint64(types.uint64), codegen
+
+
+@intrinsic
+def float_bits(typing_context, value):
+    """The bits of a float64, as an int64."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def bits_float(typing_context, word):
+    """The float64 of the bits of an int64."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
+
+
+@register_jitable
+def u16(data, p):
+    """Big-endian 16 bits."""
+    return (np.int64(data[p]) << 8) | np.int64(data[p + 1])
+
+
+@register_jitable
+def u32(data, p):
+    """Big-endian 32 bits."""
+    return (u16(data, p) << 16) | u16(data, p + 2)
+
+
+@register_jitable
+def varint(data, p):
+    """SQLite's variable-length integer at p, and the position after it."""
+    byte = np.int64(data[p])
+    if byte < 128:
+        return byte, p + 1
+    value = byte & 127
+    for i in range(1, 8):
+        byte = np.int64(data[p + i])
+        value = (value << 7) | (byte & 127)
+        if byte < 128:
+            return value, p + i + 1
+    return (value << 8) | np.int64(data[p + 8]), p + 9
+
+
+@register_jitable
+def read_at(geometry, offset, buffer, start, count):
+    """Read bytes of the file into a buffer; False at the file's end or on an error."""
+    done = np.int64(0)
+    while done < count:
+        address = np.uint64(buffer.ctypes.data) + np.uint64(start + done)
+        got = _pread(np.int32(geometry[f.FD]), address, np.uint64(count - done), offset + done)
+        if got <= 0:
+            return False
+        done += got
+    return True
