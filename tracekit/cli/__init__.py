@@ -3,82 +3,11 @@
 A module of this folder without a leading underscore is a command: it holds ``command``, a click
 command whose callback returns the exit code (None for 0). At its top it imports nothing heavier
 than click, so that ``tracekit --help`` stays quick; what it needs to work it imports in its body.
+There is no list to edit.
 """
 
 from __future__ import annotations
 
-import pkgutil
-from collections.abc import Sequence
-from importlib import import_module
+from tracekit.cli._main import main
 
-import click
-
-from tracekit import __version__
-from tracekit.errors import TracekitError
-from tracekit.report.names import printable
-
-__all__ = ["INTERRUPTED", "group", "main", "names", "run"]
-
-INTERRUPTED = 130
-_EPILOG = """\b
-Exit codes:
-  0  done
-  1  --fail-on level reached, or --strict and nothing could be judged
-  2  wrong usage
-  3  input unusable
-  4  done, but some inputs could not be read
-"""
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all commands, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name[0] != "_"))
-
-
-class _Commands(click.Group):
-    """Loads a command's module when it is asked for."""
-
-    def list_commands(self, _: click.Context) -> list[str]:
-        return list(names())
-
-    def get_command(self, _: click.Context, name: str) -> click.Command | None:
-        if name not in names():
-            return None
-        command = import_module(f"{__name__}.{name}").command
-        assert isinstance(command, click.Command)
-        return command
-
-
-@click.group(
-    cls=_Commands,
-    epilog=_EPILOG,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-@click.version_option(__version__, prog_name="tracekit")
-def group() -> None:
-    """Find out why an LLM run on NVIDIA GPUs is slow, from its Nsight trace."""
-
-
-def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
-
-    Args:
-        arguments: Words after ``tracekit``; None for those of the process.
-    """
-    words = None if arguments is None else list(arguments)
-    try:
-        code = group.main(words, prog_name="tracekit", standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except click.Abort:
-        return INTERRUPTED
-    except TracekitError as error:
-        click.echo(f"tracekit: {printable(error.one_line())}", err=True)
-        return error.exit_code
-    return code if isinstance(code, int) else 0
-
-
-def main() -> None:
-    """Run the command line and leave the process."""
-    raise SystemExit(run())
+__all__ = ["main"]

@@ -55,7 +55,7 @@ def _head(page: Lines, found: Inspection) -> None:
             [("Device", f"active from {moment(start)} to {moment(end)}: {duration(end - start)}")]
         )
     graphs = {"graph": "as a whole (opaque)", "node": "node by node"}.get(report.graph_trace, "")
-    page.fields([("CUDA graphs", graphs and f"traced {graphs}")])
+    page.fields([("CUDA graphs", graphs and f"traced {graphs}, where there are any")])
     page.fields(("Note", printable(note)) for note in report.notes)
 
 

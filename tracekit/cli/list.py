@@ -58,15 +58,11 @@ def _describe(page: Lines, analysis: Analysis, *, full: bool) -> None:
 
 
 def _tables(names: tuple[str, ...]) -> str:
-    """Name tables as nsys does, each with the option that records it."""
+    """Name tables as nsys does, each with the option that records it; some are always there."""
     from tracekit.model.catalog import CATALOG
 
-    described = []
-    for name in names:
-        table = CATALOG[name]
-        how = table.recording.words()
-        described.append(f"{table.sources[0]} [{how}]" if how else table.sources[0])
-    return ", ".join(described)
+    tables = [CATALOG[name] for name in names]
+    return ", ".join(f"{t.sources[0]} [{how}]" for t in tables if (how := t.recording.words()))
 
 
 def _parameters(page: Lines, analysis: Analysis) -> None:

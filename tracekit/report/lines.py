@@ -22,7 +22,7 @@ NARROWEST = 40
 _LABEL = 12
 _GLUE = "\ue000"
 """Stands for a blank that must not break; names never hold it, because it is not printable."""
-_UNIT = re.compile(r"(?<=\d) (?=(?:%|[num]?s|[kMGT]?B(?:/s)?)(?![\w/]))")
+_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B(?:/s)?)(?![\w/]))")
 _STYLES = {
     Level.CRITICAL: "bold red",
     Level.WARN: "bold yellow",

@@ -58,11 +58,10 @@ def verdict(diagnosis: Diagnosis) -> str:
     """Return the answer in one sentence."""
     if not diagnosis.overview.has_device_activity:
         return "No accelerator activity recorded: nothing about a GPU can be said."
-    bad = [f for f in diagnosis.findings if f.level in (Level.CRITICAL, Level.WARN)]
-    if bad:
-        return tally(diagnosis)
+    if diagnosis.worst in (Level.CRITICAL, Level.WARN):
+        return f"Findings: {tally(diagnosis)}."
     if diagnosis.worst is Level.OK:
-        return f"Nothing to worry about among what could be judged ({tally(diagnosis)})."
+        return f"No problem found by the analyses that could judge: {tally(diagnosis)}."
     return "Nothing could be judged from this recording."
 
 
@@ -164,7 +163,9 @@ def clock_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
     lines = []
     for a in diagnosis.alignment:
         spread = "" if a.mad_ns is None else f", spread {duration(a.mad_ns)} (MAD, n={a.n})"
-        state = f"clock by {a.method}" if a.aligned else f"clock NOT aligned ({a.method})"
+        state = f"aligned by {a.method}" if a.aligned else f"NOT aligned ({a.method})"
+        if a.offset_ns == 0 and a.n == 0 and a.aligned:
+            state = "the reference"
         lines.append(f"{names.get(a.report, a.report)}: {state}{spread}")
     return tuple(lines)
 

@@ -51,9 +51,10 @@ def render(
 
 def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
     """The answer in a sentence, then what was recorded and what it lacks."""
+    if diagnosis.overview.has_device_activity:
+        for sentence in diagnosis.overview.perspective:
+            page.line(printable(sentence), "bold")
     page.line(summary.verdict(diagnosis), "bold")
-    for sentence in diagnosis.overview.perspective:
-        page.line(printable(sentence), "bold")
     page.line()
     page.fields(("Report", summary.report_line(r)) for r in diagnosis.reports)
     page.fields(("Clocks", line) for line in summary.clock_lines(diagnosis))

@@ -1,7 +1,7 @@
 """Numbers for people: one place that turns a value and its unit into text.
 
-Three significant digits, decimal units, a space before the unit, and ``-`` for a number that was
-not measured. Nothing here is ever read back: JSON carries the plain numbers.
+Three significant digits, decimal units, a space before the unit (none before %), and ``-`` for a
+number that was not measured. Nothing here is ever read back: JSON carries the plain numbers.
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ def rate(bytes_per_s: Number | None) -> str:
 
 
 def share(frac: Number | None) -> str:
-    """Return a share (0..1) in percent: ``34.4 %``; a trace of something is ``< 0.001 %``."""
+    """Return a share (0..1) in percent: ``34.4%``; a trace of something is ``<0.001%``."""
     return NOT_MEASURED if _absent(frac) else percent((frac or 0) * 100)
 
 
 def percent(value: Number) -> str:
     """Return percent (0..100), with two digits below one."""
     if 0 < abs(value) < _TINY_PERCENT:
-        return f"< {_TINY_PERCENT} %"
-    return f"{significant(value, _DIGITS if abs(value) >= 1 else _DIGITS - 1)} %"
+        return f"<{_TINY_PERCENT}%"
+    return f"{significant(value, _DIGITS if abs(value) >= 1 else _DIGITS - 1)}%"
 
 
 def ratio(value: Number | None) -> str:

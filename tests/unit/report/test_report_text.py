@@ -22,18 +22,18 @@ def line_with(text, part):
 def test_the_first_screen_says_what_was_recorded_and_the_first_finding():
     screen = render(DEQUANT).splitlines()[:24]
     text = "\n".join(screen)
-    assert screen[0] == "1 critical, 1 fine, 1 not judged"
-    assert "busy 91.2 % (6.77 ms) of 7.42 ms, idle 8.80 % (653 us), no opaque graphs" in text
-    assert "unclassified 0.50 % of kernel time" in text
+    assert screen[0] == "Findings: 1 critical, 1 fine, 1 not judged."
+    assert "busy 91.2% (6.77 ms) of 7.42 ms, idle 8.80% (653 us), no opaque graphs" in text
+    assert "unclassified 0.50% of kernel time" in text
     assert "1. CRITICAL  Dequantisation fills 47.6 %" in text
-    assert "At stake     2.56 ms, 34.4 % of all steps' GPU span" in text
+    assert "At stake     2.56 ms, 34.4% of all steps' GPU span" in text
     assert "medium (0.60): kernels are recognised by name" in text
 
 
 def test_numbers_carry_interval_and_n():
     text = render(DEQUANT)
     row = line_with(text, "share of the group's GPU span")
-    assert row.endswith(" 47.6 %  [46.9 %, 48.3 %]  n=10")
+    assert row.endswith(" 47.6%  [46.9%, 48.3%]  n=10")
     assert line_with(text, "tensor pipe active").endswith("not measured")
 
 
@@ -68,8 +68,8 @@ def test_a08_no_device_activity_is_said_first_and_no_gpu_number_follows():
 
 def test_b01_partial_communication_has_two_bounds():
     text = " ".join(render(OPAQUE).split())
-    assert "opaque graphs 95.2 % of busy (200 ms)" in text
-    assert "communication at least 0.48 % of 210 ms busy; up to 95.7 %" in text
+    assert "opaque graphs 95.2% of busy (200 ms)" in text
+    assert "communication at least 0.48% of 210 ms busy; up to 95.7%" in text
 
 
 def test_c06_an_error_of_the_profiler_stands_before_the_findings():
@@ -85,7 +85,7 @@ def test_several_findings_are_listed_before_their_details():
     text = render(replace(DEQUANT, findings=(CRITICAL, second)))
     head = text.index("2. WARNING  Second")
     assert head < text.index("Do  ")
-    assert "(at stake 2.56 ms, 34.4 % of all steps' GPU span)" in " ".join(text[:head].split())
+    assert "(at stake 2.56 ms, 34.4% of all steps' GPU span)" in " ".join(text[:head].split())
 
 
 def test_harmless_findings_stay_one_line_until_asked():
@@ -109,13 +109,13 @@ def test_unreadable_inputs_and_clocks_are_named():
         replace(DEQUANT, reports=reports, alignment=alignment, unreadable={"x.sqlite": "empty"})
     )
     assert "x.sqlite left out: empty" in text
-    assert "rank1.sqlite: clock by collectives, spread 90 ns (MAD, n=576)" in text
+    assert "rank1.sqlite: aligned by collectives, spread 90 ns (MAD, n=576)" in text
 
 
 def test_idle_time_of_the_profiler_is_told_apart():
     gpu = GpuTime(0, 100_000, 40_000, 0, 60_000, 50_000, 0, 1, 0)
     text = render(replace(DEQUANT, overview=replace(OVERVIEW, gpus=(gpu,))))
-    assert "idle 60.0 % (60.0 us) of which the profiler itself 50.0 us" in " ".join(text.split())
+    assert "idle 60.0% (60.0 us) of which the profiler itself 50.0 us" in " ".join(text.split())
 
 
 def test_a_lowered_level_says_so():
@@ -180,4 +180,11 @@ def test_fit_shortens_text_before_it_drops_a_column_and_never_cuts_a_number():
 
 def test_fine_is_not_called_critical():
     text = render(replace(DEQUANT, findings=(FINE,)))
-    assert text.startswith("Nothing to worry about among what could be judged (1 fine)")
+    assert text.startswith("No problem found by the analyses that could judge: 1 fine.")
+
+
+def test_perspective_comes_before_the_verdict():
+    overview = replace(OVERVIEW, perspective=("GPU 0 is busy 7.0% of the span",))
+    lines = render(replace(DEQUANT, overview=overview, findings=(FINE,))).splitlines()
+    assert lines[0] == "GPU 0 is busy 7.0% of the span"
+    assert lines[1].startswith("No problem found")
