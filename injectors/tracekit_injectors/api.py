@@ -1,0 +1,269 @@
+"""Markers by hand: for engines that no hook knows.
+
+All functions are safe to call anywhere: without a tool and without a sidecar they return at once.
+They never look at a tensor; pass addresses and sizes as integers (``tensor.data_ptr()`` and
+``tensor.untyped_storage().nbytes()`` read no device memory).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from .emitter import emitter
+from .grammar import Value
+
+__all__ = ["kv_block", "kv_free", "kv_pool", "kv_realloc", "kv_table", "layer", "moe_route", "step"]
+
+
+def kv_pool(
+    *,
+    layer: int,
+    kind: str,
+    addr: int,
+    bytes: int,  # noqa: A002
+    stride: int | None = None,
+    blocks: int | None = None,
+    block_bytes: int | None = None,
+    block_tokens: int | None = None,
+    token_pitch: int | None = None,
+    row_bytes: int | None = None,
+    head_pitch: int | None = None,
+    device: int | None = None,
+    engine: str | None = None,
+) -> None:
+    """Tell where a paged KV pool of one layer lies.
+
+    The address of block ``i`` is ``addr + i * stride``. It is told again when a recording starts.
+
+    Args:
+        layer: Layer index.
+        kind: ``k``, ``v`` or ``kv``.
+        addr: Address of block 0.
+        bytes: Size of the pool's memory, bytes.
+        stride: Distance of neighbouring blocks, bytes.
+        blocks: Number of blocks.
+        block_bytes: Bytes of one block that hold data.
+        block_tokens: Tokens that a block holds.
+        token_pitch: Distance of neighbouring tokens of one head, bytes.
+        row_bytes: Contiguous bytes of one token and head.
+        head_pitch: Distance of neighbouring heads of one token, bytes; None when there are none.
+        device: CUDA ordinal as the process sees it.
+        engine: Name that joins pools with the block tables of their scheduler.
+    """
+    if not emitter.active:
+        return
+    values: dict[str, Value] = {
+        "layer": layer,
+        "kind": kind,
+        "addr": addr,
+        "bytes": bytes,
+        "stride": stride,
+        "blocks": blocks,
+        "block_bytes": block_bytes,
+        "block_tokens": block_tokens,
+        "token_pitch": token_pitch,
+        "row_bytes": row_bytes,
+        "head_pitch": head_pitch,
+        "device": device,
+        "engine": engine,
+    }
+    emitter.mark("KV_POOL", values)
+    emitter.on_again(
+        ("KV_POOL", engine, layer, kind), lambda: emitter.mark("KV_POOL", {**values, "again": 1})
+    )
+
+
+def kv_table(
+    *,
+    seq: int,
+    first: int,
+    op: str,
+    ids: Iterable[int],
+    engine: str | None = None,
+    group: int | None = None,
+) -> None:
+    """Tell that blocks joined or left a sequence's block table.
+
+    Args:
+        seq: Number of the sequence.
+        first: Index in the table of the first block of `ids`.
+        op: ``alloc``, ``share`` or ``free``.
+        ids: Block ids.
+        engine: Name that joins tables with the pools of their workers.
+        group: Number of the KV-cache group, when there are several.
+    """
+    if emitter.active:
+        values: dict[str, Value] = {"seq": seq, "first": first, "op": op, "ids": tuple(ids)}
+        emitter.mark("KV_TABLE", {**values, "engine": engine, "group": group})
+
+
+def kv_block(
+    *,
+    layer: int,
+    addr: int,
+    bytes: int,  # noqa: A002
+    kind: str | None = None,
+    seq: int | None = None,
+    block: int | None = None,
+    used: int | None = None,
+    op: str | None = None,
+    device: int | None = None,
+) -> None:
+    """Tell of one block of KV memory.
+
+    Args:
+        layer: Layer index.
+        addr: Address.
+        bytes: Size, bytes.
+        kind: ``k``, ``v`` or ``kv``.
+        seq: Number of the sequence.
+        block: Number of the block within the sequence or the pool.
+        used: Bytes that hold data.
+        op: ``alloc``, ``append``, ``share`` or ``move``.
+        device: CUDA ordinal as the process sees it.
+    """
+    if not emitter.active:
+        return
+    values: dict[str, Value] = {
+        "layer": layer,
+        "seq": seq,
+        "block": block,
+        "kind": kind,
+        "addr": addr,
+    }
+    emitter.mark("KV_BLOCK", {**values, "bytes": bytes, "used": used, "op": op, "device": device})
+
+
+def kv_realloc(
+    *,
+    layer: int,
+    kind: str,
+    addr: int,
+    bytes: int,  # noqa: A002
+    seq: int | None = None,
+    used: int | None = None,
+    seq_len: int | None = None,
+    device: int | None = None,
+) -> None:
+    """Tell that a sequence's KV moved to a new place, or came into being.
+
+    Args:
+        layer: Layer index.
+        kind: ``k``, ``v`` or ``kv``.
+        addr: New address.
+        bytes: New size, bytes.
+        seq: Number of the sequence.
+        used: Bytes that hold data.
+        seq_len: Tokens held.
+        device: CUDA ordinal as the process sees it.
+    """
+    if not emitter.active:
+        return
+    values: dict[str, Value] = {
+        "layer": layer,
+        "kind": kind,
+        "seq": seq,
+        "addr": addr,
+        "bytes": bytes,
+    }
+    emitter.mark("KV_REALLOC", {**values, "used": used, "seq_len": seq_len, "device": device})
+
+
+def kv_free(
+    *,
+    layer: int | None = None,
+    kind: str | None = None,
+    seq: int | None = None,
+    block: int | None = None,
+    addr: int | None = None,
+    device: int | None = None,
+) -> None:
+    """Tell that KV memory was given up.
+
+    Args:
+        layer: Layer index.
+        kind: ``k``, ``v`` or ``kv``.
+        seq: Number of the sequence.
+        block: Number of the block.
+        addr: Address.
+        device: CUDA ordinal as the process sees it.
+    """
+    if not emitter.active:
+        return
+    values: dict[str, Value] = {
+        "layer": layer,
+        "kind": kind,
+        "seq": seq,
+        "block": block,
+        "addr": addr,
+    }
+    emitter.mark("KV_FREE", {**values, "device": device})
+
+
+def moe_route(
+    *,
+    layer: int,
+    counts: Iterable[int],
+    step: int | None = None,
+    batch: int | None = None,
+    k: int | None = None,
+) -> None:
+    """Tell how many tokens each expert of a layer got.
+
+    Args:
+        layer: Layer index.
+        counts: Tokens of each expert, on the host already.
+        step: Number of the step.
+        batch: Number of the batch.
+        k: Experts a token goes to.
+    """
+    if emitter.active:
+        values: dict[str, Value] = {"layer": layer, "step": step, "batch": batch, "k": k}
+        emitter.mark("MOE_ROUTE", {**values, "counts": tuple(counts)})
+
+
+@contextmanager
+def step(
+    number: int,
+    *,
+    phase: str | None = None,
+    n_seq: int | None = None,
+    n_tok: int | None = None,
+    kv_tokens: int | None = None,
+) -> Iterator[None]:
+    """Mark the work of one step.
+
+    Args:
+        number: Number of the step.
+        phase: ``prefill``, ``decode`` or ``mixed``.
+        n_seq: Sequences in the batch.
+        n_tok: Tokens computed.
+        kv_tokens: Tokens in the KV cache that are read.
+
+    Yields:
+        Nothing; the range closes when the block ends, also by an exception.
+    """
+    values: dict[str, Value] = {"step": number, "phase": phase, "n_seq": n_seq, "n_tok": n_tok}
+    token = emitter.push("STEP", {**values, "kv_tokens": kv_tokens})
+    try:
+        yield
+    finally:
+        emitter.pop(token)
+
+
+@contextmanager
+def layer(index: int) -> Iterator[None]:
+    """Mark the work of one layer.
+
+    Args:
+        index: Layer index.
+
+    Yields:
+        Nothing; the range closes when the block ends, also by an exception.
+    """
+    token = emitter.push("LAYER", {"layer": index})
+    try:
+        yield
+    finally:
+        emitter.pop(token)

@@ -1,0 +1,69 @@
+"""The environment that switches hooks on in a program and in its children."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = ["LIBRARY", "SITE", "hooked", "native_library", "preloaded", "with_preload"]
+
+SITE = Path(__file__).resolve().parent / "site"
+"""Folder that goes to the front of ``PYTHONPATH``; it holds nothing but ``sitecustomize.py``."""
+LIBRARY = "libtracekit_inject.so"
+
+
+def native_library() -> Path | None:
+    """Return the preload library of this installation, or None when it was not built.
+
+    An editable installation keeps it in site-packages, away from the sources, so the
+    distribution's own list of files is asked too.
+    """
+    beside = Path(__file__).resolve().parent / LIBRARY
+    if beside.is_file():
+        return beside
+    from importlib import metadata
+
+    try:
+        files = metadata.files("tracekit-gpu") or []
+    except metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        path = Path(str(file.locate()))
+        if file.name == LIBRARY and path.is_file():
+            return path.resolve()
+    return None
+
+
+def hooked(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` with the Python hooks switched on and the library preloaded.
+
+    Args:
+        environment: What the program would get otherwise.
+    """
+    found = dict(environment)
+    parts = [part for part in found.get("PYTHONPATH", "").split(os.pathsep) if part]
+    found["PYTHONPATH"] = os.pathsep.join([str(SITE), *(p for p in parts if p != str(SITE))])
+    library = native_library()
+    if library is not None and platform.system() == "Linux":
+        found["LD_PRELOAD"] = with_preload(found.get("LD_PRELOAD", ""), library)
+    return found
+
+
+def preloaded(setting: str) -> list[str]:
+    """Split an ``LD_PRELOAD`` value as the loader does: at blanks and colons."""
+    return [part for part in setting.replace(":", " ").split() if part]
+
+
+def with_preload(setting: str, library: Path) -> str:
+    """Append a library to an ``LD_PRELOAD`` value; what was there keeps its place.
+
+    Args:
+        setting: The value so far, maybe empty.
+        library: The library. A path with a blank or a colon cannot be preloaded and is left out.
+    """
+    path = str(library)
+    if path in preloaded(setting) or any(sign in path for sign in " :\t\n"):
+        return setting
+    return f"{setting}:{path}" if setting else path
