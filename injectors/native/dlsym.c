@@ -26,7 +26,9 @@ static void *no_dlsym(void *handle, const char *name)
     return NULL;
 }
 
-HIDDEN tk_dlsym_function *tk_real_dlsym;
+/* Calls may come before our constructor: constructors of other libraries run in any order. */
+static void *first_dlsym(void *handle, const char *name);
+HIDDEN tk_dlsym_function *tk_real_dlsym = first_dlsym;
 
 static void find_dlsym(void)
 {
@@ -40,9 +42,15 @@ static void find_dlsym(void)
     errno = saved;
 }
 
+static void *first_dlsym(void *handle, const char *name)
+{
+    find_dlsym();
+    return tk_real_dlsym(handle, name);
+}
+
 __attribute__((constructor)) static void find_dlsym_early(void)
 {
-    if (!tk_real_dlsym) find_dlsym();
+    if (tk_real_dlsym == first_dlsym) find_dlsym();
 }
 
 #if defined(__x86_64__)
@@ -64,12 +72,11 @@ HIDDEN struct answer tk_pick(void *handle, const char *name, void *caller);
 struct answer tk_pick(void *handle, const char *name, void *caller)
 {
     const struct answer ask_the_real = {NULL, 0}, absent = {NULL, 1};
-    if (!tk_real_dlsym) find_dlsym();
-    if (!name || handle == RTLD_NEXT) return ask_the_real;
-    const int symbol = tk_symbol_named(name);
+    if (tk_real_dlsym == first_dlsym) find_dlsym();
+    const int symbol = name ? tk_symbol_named(name) : -1;
     if (symbol < 0 || !tk_dlsym_hooked()) return ask_the_real;
     tk_function found = NULL;
-    if (handle != RTLD_DEFAULT) {
+    if (handle != RTLD_DEFAULT && handle != RTLD_NEXT) {
         found = (tk_function)tk_real_dlsym(handle, name);
         if (!found) return ask_the_real;
         found = tk_bind((enum tk_symbol)symbol, found);
