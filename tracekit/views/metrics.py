@@ -1,0 +1,208 @@
+"""Sampled hardware counters of one GPU, as cells ready for means over windows.
+
+Names are matched exactly, unit in brackets included: ``[Avg]`` rows of the same quantity carry
+other scales. Cells are formed on all samples before any is dropped, so an invalid sample leaves a
+hole instead of lengthening its neighbour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.model.trace import Trace
+from tracekit.numerics import sampling
+from tracekit.numerics.intervals import Intervals
+
+__all__ = [
+    "DRAM",
+    "GR_ACTIVE",
+    "LINK_RX",
+    "LINK_TX",
+    "Counter",
+    "Level",
+    "clock_hz",
+    "counter",
+    "dram",
+    "level_over",
+    "link",
+    "metric_names",
+    "total",
+]
+
+FULL_SCALE = 100
+GR_ACTIVE = "GR Active [Throughput %]"
+DRAM = (
+    ("DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"),
+    ("DRAM Bandwidth [Throughput %]",),
+)
+"""Counters that add up to all DRAM traffic, best first."""
+_LINK_PARTS = (
+    "Requests Protocol Data",
+    "Requests User Data",
+    "Responses Protocol Data",
+    "Responses User Data",
+)
+LINK_RX = tuple(f"NVLink RX {part} [Throughput %]" for part in _LINK_PARTS)
+"""Counters that add up to what a GPU receives over NVLink."""
+LINK_TX = tuple(f"NVLink TX {part} [Throughput %]" for part in _LINK_PARTS)
+"""Counters that add up to what a GPU sends over NVLink."""
+_HZ_FROM = 100_000
+
+
+@dataclass(frozen=True)
+class Counter:
+    """One sampled percentage of one GPU as a share.
+
+    Attributes:
+        name: Exact name.
+        cells: Valid cells; values are shares, 0..1.
+        n_samples: Samples recorded.
+        n_negative: Samples below zero, dropped.
+        n_over: Samples above full scale, taken as full scale.
+    """
+
+    name: str
+    cells: sampling.Cells
+    n_samples: int
+    n_negative: int
+    n_over: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """A time-weighted mean over a set of windows.
+
+    Attributes:
+        mean_frac: Share of peak, 0..1; None when less than half of the windows is covered.
+        lo_frac: Lower end of its 95 % interval over windows; None with fewer than two windows.
+        hi_frac: Upper end.
+        coverage_frac: Covered share of the windows, 0..1.
+        n_windows: Windows.
+        subsample: Whether the median window is shorter than the sampling period.
+    """
+
+    mean_frac: float | None
+    lo_frac: float | None
+    hi_frac: float | None
+    coverage_frac: float
+    n_windows: int
+    subsample: bool
+
+
+def metric_names(trace: Trace, gpu: int) -> frozenset[str]:
+    """Return the exact names of the counters sampled on a GPU; empty when none were."""
+    names = trace.frame("metric_names")
+    own = names.filter((names["gpu"] == gpu).fill_null(value=True))
+    return frozenset(own["name"].drop_nulls())
+
+
+def counter(trace: Trace, gpu: int, name: str) -> Counter | None:
+    """Return one percentage counter of a GPU.
+
+    Args:
+        trace: May read ``gpu_metrics``.
+        gpu: Index of the GPU.
+        name: Exact name.
+
+    Returns:
+        The counter; None when it was not sampled, or read zero throughout: shared counters of a
+        partitioned GPU do that.
+    """
+    samples = trace.samples([name])
+    samples = samples.filter(samples["gpu"] == gpu)
+    values = samples["value"].to_numpy()
+    if not values.any():
+        return None
+    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    cells = sampling.cells(samples["t_ns"].to_numpy(), values, edge)
+    negative, over = cells.value < 0, cells.value > FULL_SCALE
+    valid = cells.with_value(np.minimum(cells.value, FULL_SCALE) / FULL_SCALE).keep(~negative)
+    return Counter(name, valid, values.size, int(negative.sum()), int(over.sum()))
+
+
+def total(trace: Trace, gpu: int, names: Sequence[str]) -> tuple[Counter, ...]:
+    """Return counters that add up to one quantity; empty unless at least one of them is active.
+
+    Args:
+        trace: May read ``gpu_metrics`` and ``metric_names``.
+        gpu: Index of the GPU.
+        names: Exact names; all must have been sampled.
+    """
+    if not set(names) <= metric_names(trace, gpu):
+        return ()
+    found = (counter(trace, gpu, name) for name in names)
+    return tuple(c for c in found if c is not None)
+
+
+def dram(trace: Trace, gpu: int) -> tuple[Counter, ...]:
+    """Return the counters of DRAM read and write of a GPU; empty when they were not sampled."""
+    return next((c for names in DRAM if (c := total(trace, gpu, names))), ())
+
+
+def link(trace: Trace, gpu: int) -> tuple[tuple[Counter, ...], tuple[Counter, ...]]:
+    """Return the NVLink counters of a GPU, (receiving, sending); empty when not sampled."""
+    return total(trace, gpu, LINK_RX), total(trace, gpu, LINK_TX)
+
+
+def level_over(counters: Sequence[Counter], windows: Intervals) -> Level | None:
+    """Return the summed time-weighted mean of some counters over a union of windows.
+
+    Args:
+        counters: From `total`, `dram` or `link`.
+        windows: A union.
+
+    Returns:
+        The level; None without counters or windows. The interval is that of a ratio of sums over
+        windows (linearised), so it says how much windows differ, not how well one was sampled.
+    """
+    starts, ends = windows
+    if not counters or starts.size == 0:
+        return None
+    means = [sampling.over_windows(c.cells, starts, ends) for c in counters]
+    pooled = [m.pooled() for m in means]
+    coverage = min(float(p.coverage[0]) for p in pooled)
+    length = ends - starts
+    subsample = bool(np.median(length) < means[0].period_ns)
+    if coverage < sampling.MIN_COVERAGE:
+        return Level(None, None, None, coverage, starts.size, subsample)
+    mean = sum(float(p.mean[0]) for p in pooled)
+    spread = sum((_deviations(m) for m in means), np.zeros(starts.size))
+    half = 1.96 * float(np.sqrt(np.sum(spread**2))) if starts.size > 1 else None
+    return Level(
+        mean,
+        None if half is None else max(0.0, mean - half),
+        None if half is None else mean + half,
+        coverage,
+        starts.size,
+        subsample,
+    )
+
+
+def _deviations(means: sampling.Means) -> NDArray[np.float64]:
+    """Each window's share in the error of the pooled mean (linearised ratio estimator)."""
+    covered = float(means.covered_ns.sum())
+    overall = float(means.integral.sum()) / covered
+    deviation: NDArray[np.float64] = (means.integral - overall * means.covered_ns) / covered
+    return deviation
+
+
+def clock_hz(trace: Trace, gpu: int, name: str = "GPC Clock Frequency [MHz]") -> float | None:
+    """Return the median sampled clock of a GPU in Hz; the rows hold Hz despite their name.
+
+    Args:
+        trace: May read ``gpu_metrics``.
+        gpu: Index of the GPU.
+        name: Exact name of the clock counter.
+    """
+    samples = trace.samples([name])
+    values = samples.filter(samples["gpu"] == gpu)["value"].to_numpy()
+    values = values[values > 0]
+    if values.size == 0:
+        return None
+    middle = float(np.median(values))
+    return middle if middle >= _HZ_FROM else middle * 1e6

@@ -1,0 +1,216 @@
+"""What ran on a GPU beside each communication kernel, and how long that kernel was kept waiting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracekit.model.trace import Trace, view
+from tracekit.numerics import intervals
+from tracekit.views.activity import activity
+from tracekit.views.attribution import steps
+from tracekit.views.coll_instances import instances, matching
+from tracekit.views.collectives import collectives
+
+__all__ = [
+    "ALONE_FRAC",
+    "COMM_KINDS",
+    "CONTENDED_FRAC",
+    "CommOverlap",
+    "comm_overlap",
+    "company_of",
+    "contention_cases",
+]
+
+COMM_KINDS = ("comm", "custom_comm")
+ALONE_FRAC, CONTENDED_FRAC = 0.05, 0.5
+"""Up to this share of overlap a collective is a baseline; from this share on it is contended."""
+_STREAM = ["report", "gpu", "pid", "context", "stream"]
+_WAITS_FOR_EVENT = 2
+
+
+@dataclass(frozen=True)
+class CommOverlap:
+    """Overlap of communication kernels with other work of their GPU.
+
+    Attributes:
+        kernels: One row a row of `collectives`, in its order: activity UInt32, window_start_ns
+            Int64 (latest start over the ranks where they are matched, else own start),
+            overlap_ns Int64 (of the window, any other work on another stream), overlap_frac
+            Float64, ready_ns Int64 (launched and previous work of its stream done; null without a
+            launch), lag_ns Int64 (start - ready), queued_ns Int64 (part of the lag during which
+            other work kept the GPU busy), ordered Boolean (its stream was told to wait for an
+            event before it).
+        by_kind: activity UInt32, kind String, overlap_ns Int64 > 0; long form.
+    """
+
+    kernels: pl.DataFrame
+    by_kind: pl.DataFrame
+
+
+@view("sync", of=[activity, collectives, instances, matching])
+def comm_overlap(trace: Trace) -> CommOverlap:
+    """Return what ran beside each communication kernel."""
+    rows = _with_windows(trace).with_row_index("_at")
+    work = activity(trace).filter(~pl.col("kind").is_in(COMM_KINDS))
+    rows = rows.join(_previous_end(trace), on="activity", how="left", maintain_order="left")
+    ready = pl.max_horizontal("launch_start_ns", "_previous_end")
+    launched = pl.col("launch_start_ns").is_not_null() & ~pl.col("in_graph")
+    rows = rows.with_columns(pl.when(launched).then(ready).alias("ready_ns"))
+    measured, kinds = [], []
+    for group in rows.partition_by("gpu", "pid", "stream", maintain_order=True):
+        beside = company_of(work, group)
+        measured.append(_measured(group, beside))
+        kinds += _kinds(group, beside)
+    found = pl.concat(measured).sort("_at") if measured else _measured(rows, work)
+    schema = {"activity": pl.UInt32, "kind": pl.String, "overlap_ns": pl.Int64}
+    by_kind = pl.concat(kinds) if kinds else pl.DataFrame(schema=schema)
+    kernels = found.hstack([_ordered(trace, found)]).drop("_at", "launch_start_ns")
+    return CommOverlap(kernels, by_kind.sort("activity", "kind"))
+
+
+def company_of(work: pl.DataFrame, group: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of `work` on the GPU of `group` that are not on its stream.
+
+    Args:
+        work: Rows of `activity`.
+        group: Communication kernels of one (gpu, pid, stream).
+    """
+    gpu, pid, stream = group.select("gpu", "pid", "stream").row(0)
+    same = pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int16))
+    own = pl.col("pid").eq_missing(pl.lit(pid, pl.UInt32)) & pl.col("stream").eq_missing(
+        pl.lit(stream, pl.Int64)
+    )
+    return work.filter(same & ~own)
+
+
+def _with_windows(trace: Trace) -> pl.DataFrame:
+    """Communication kernels with the start of the part in which they transfer."""
+    latest = matching(trace).members.select("activity", "instance")
+    latest = latest.join(
+        instances(trace).select("instance", "last_start_ns"), on="instance", how="left"
+    ).drop("instance")
+    columns = ["activity", "report", "gpu", "pid", "context", "stream", "start_ns", "end_ns"]
+    rows = collectives(trace).select(*columns, "launch_start_ns", "in_graph")
+    rows = rows.join(latest, on="activity", how="left", maintain_order="left")
+    begins = pl.when(pl.col("last_start_ns") < pl.col("end_ns")).then("last_start_ns")
+    return rows.with_columns(pl.coalesce(begins, "start_ns").alias("window_start_ns"))
+
+
+def _previous_end(trace: Trace) -> pl.DataFrame:
+    """When the stream of each row of `activity` had finished everything before it."""
+    work = activity(trace).with_row_index("activity").sort("start_ns", "end_ns", "activity")
+    before = pl.col("end_ns").cum_max().shift(1).over(_STREAM)
+    return work.select("activity", before.alias("_previous_end"))
+
+
+def _measured(group: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
+    union = intervals.union(beside["start_ns"].to_numpy(), beside["end_ns"].to_numpy())
+    starts, ends = group["window_start_ns"].to_numpy(), group["end_ns"].to_numpy()
+    overlap = intervals.overlap_ns(starts, ends, *union)
+    begun = group["start_ns"].to_numpy()
+    ready = group["ready_ns"].fill_null(pl.Series([0])).to_numpy()
+    known = group["ready_ns"].is_not_null()
+    queued = pl.Series(intervals.overlap_ns(ready, begun, *union))
+    lag = (group["start_ns"] - group["ready_ns"]).clip(lower_bound=0)
+    return group.select(
+        "_at",
+        "activity",
+        "report",
+        "pid",
+        "stream",
+        "launch_start_ns",
+        "window_start_ns",
+        pl.Series("overlap_ns", overlap),
+        pl.Series("overlap_frac", overlap / np.maximum(ends - starts, 1)),
+        "ready_ns",
+        lag.alias("lag_ns"),
+        queued.set(~known, None).alias("queued_ns"),
+    )
+
+
+def _kinds(group: pl.DataFrame, beside: pl.DataFrame) -> list[pl.DataFrame]:
+    starts, ends = group["window_start_ns"].to_numpy(), group["end_ns"].to_numpy()
+    parts = []
+    for (kind,), rows in beside.partition_by("kind", as_dict=True).items():
+        union = intervals.union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+        shared = pl.Series("overlap_ns", intervals.overlap_ns(starts, ends, *union))
+        part = group.select("activity", pl.lit(kind, pl.String).alias("kind"), shared)
+        parts.append(part.filter(pl.col("overlap_ns") > 0))
+    return parts
+
+
+def _ordered(trace: Trace, rows: pl.DataFrame) -> pl.Series:
+    """Whether the host made the stream wait for an event between its last two launches."""
+    waits = trace.frame("sync").filter(pl.col("sync_type") == _WAITS_FOR_EVENT)
+    keys = ["report", "pid", "stream"]
+    told = waits.select(*keys, pl.col("start_ns").alias("_told_ns")).sort("_told_ns")
+    launches = rows.with_columns(pl.col("launch_start_ns").fill_null(0).alias("_launch"))
+    earlier = pl.col("_launch").shift(1).over(keys).fill_null(np.iinfo(np.int64).min)
+    before = launches.sort("_launch").with_columns(earlier.alias("_earlier"))
+    joined = before.join_asof(
+        told,
+        left_on="_launch",
+        right_on="_told_ns",
+        by=keys,
+        strategy="backward",
+        check_sortedness=False,
+    )
+    answer = (pl.col("_told_ns") > pl.col("_earlier")).fill_null(value=False)
+    return joined.sort("_at").select(answer.alias("ordered")).to_series()
+
+
+@view(of=[comm_overlap, instances, matching, steps])
+def contention_cases(trace: Trace) -> pl.DataFrame:
+    """Return one row per matched collective: what it transferred beside.
+
+    A collective goes as fast as its slowest rank, so its overlap is the largest over ranks; its
+    partner is the kind of work that covered most of the overlap over all ranks.
+
+    Returns:
+        `instances` plus overlap_frac Float64, state String ("alone", "contended", "partly"),
+        partner String (null when alone), lag_ns Int64 (largest over ranks), step UInt32 and
+        step_group String (of the lowest rank; null outside steps).
+    """
+    overlap = comm_overlap(trace)
+    members = matching(trace).members.select("instance", "activity", "rank_id", "step")
+    per_rank = members.join(
+        overlap.kernels.select("activity", "overlap_frac", "lag_ns"), on="activity", how="left"
+    ).sort("instance", "rank_id")
+    folded = per_rank.group_by("instance", maintain_order=True).agg(
+        pl.col("overlap_frac").max(),
+        pl.col("lag_ns").max(),
+        pl.col("step").drop_nulls().first(),
+    )
+    partners = members.join(overlap.by_kind, on="activity", how="inner")
+    partners = partners.group_by("instance", "kind").agg(pl.col("overlap_ns").sum())
+    partners = partners.sort(
+        "instance", "overlap_ns", "kind", descending=[False, True, False]
+    ).unique("instance", keep="first", maintain_order=True)
+    groups = steps(trace).select("step", pl.col("group").alias("step_group"))
+    rows = instances(trace).join(folded, on="instance", how="left", maintain_order="left")
+    rows = rows.join(
+        partners.select("instance", pl.col("kind").alias("partner")),
+        on="instance",
+        how="left",
+        maintain_order="left",
+    ).join(groups, on="step", how="left", maintain_order="left")
+    share = pl.col("overlap_frac")
+    state = (
+        pl.when(share <= ALONE_FRAC)
+        .then(pl.lit("alone"))
+        .when(share >= CONTENDED_FRAC)
+        .then(pl.lit("contended"))
+        .otherwise(pl.lit("partly"))
+    )
+    return rows.with_columns(state.alias("state")).with_columns(
+        pl.when(pl.col("state") != "alone").then("partner").alias("partner")
+    )
+
+
+def merged(frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the union of the intervals of a frame with start_ns and end_ns."""
+    return intervals.union(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
