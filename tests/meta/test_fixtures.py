@@ -59,7 +59,7 @@ def opened(name: str) -> Iterator[sqlite3.Connection]:
         yield db
 
 
-def texts(db: sqlite3.Connection, sql: str) -> list[str]:
+def texts(db: sqlite3.Connection, sql: str) -> list[Any]:
     return [row[0] for row in db.execute(sql)]
 
 
