@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,7 +15,7 @@ from tracekit.report.names import printable
 __all__ = ["INTERRUPTED", "call", "group", "main", "names"]
 
 INTERRUPTED = 130
-_FOLDER = str(Path(__file__).parent)
+_FOLDER = Path(__file__).parent
 _EPILOG = """\b
 Exit codes:
   0  done
@@ -29,7 +28,7 @@ Exit codes:
 
 def names() -> tuple[str, ...]:
     """Return the names of all commands, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules([_FOLDER]) if m.name[0] != "_"))
+    return tuple(sorted(p.stem for p in _FOLDER.glob("*.py") if p.name[0] != "_"))
 
 
 class _Commands(click.Group):

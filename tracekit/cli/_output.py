@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -114,6 +112,8 @@ def write(path: Path, text: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
+    import tempfile
+
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
@@ -143,8 +143,10 @@ def terminal_options(stream: TextIO) -> TerminalOptions:
     """Return width and colour for `stream`: plain and 100 wide when it is no terminal."""
     if not stream.isatty():
         return {"width": _PIPED_WIDTH, "color": False}
+    from shutil import get_terminal_size
+
     color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return {"width": shutil.get_terminal_size().columns, "color": color}
+    return {"width": get_terminal_size().columns, "color": color}
 
 
 def print_text(text: str) -> None:
