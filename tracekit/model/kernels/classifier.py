@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tracekit.errors import UsageError
 from tracekit.model.kernels.collectives import Collective, parse_custom, parse_nccl
 from tracekit.model.kernels.kinds import KernelKind, KernelName
-from tracekit.model.kernels.parts import NameParts, split_name
+from tracekit.model.kernels.parts import split_name
 from tracekit.model.kernels.rules import CUSTOM_COMM_FUSED, FAMILIES, MULTICAST, RULES
 
 __all__ = ["Classifier", "classify", "classify_parts"]
@@ -39,7 +39,8 @@ class Classifier:
             What the name says; ``kind`` is ``unclassified`` if no pattern knows it.
         """
         parts = split_name(name)
-        kind = next((k for k, p in self._overrides if p.search(name)), None) or _kind(parts)
+        head, whole = parts.head.lower(), parts.whole.lower()
+        kind = next((k for k, p in self._overrides if p.search(name)), None) or _kind(head, whole)
         collective = _collective(kind, parts.head)
         return KernelName(
             name=name,
@@ -49,10 +50,9 @@ class Classifier:
             reduction=collective.reduction,
             dtype=collective.dtype,
             algorithm=collective.algorithm,
-            fused=kind is KernelKind.CUSTOM_COMM
-            and CUSTOM_COMM_FUSED.search(parts.head.lower()) is not None,
-            multicast=kind.is_comm and MULTICAST.search(parts.head) is not None,
-            family=_family(parts),
+            fused=kind is KernelKind.CUSTOM_COMM and CUSTOM_COMM_FUSED.search(head) is not None,
+            multicast=kind.is_comm and MULTICAST.search(head) is not None,
+            family=_family(whole),
         )
 
     def classify_parts(
@@ -71,9 +71,14 @@ class Classifier:
             under the first spelling there is (the empty string if there is none).
         """
         spellings = [name for name in (demangled, mangled, short) if name]
-        answers = [self.classify(name) for name in spellings or [""]]
-        known = (a for a in answers if a.kind is not KernelKind.UNCLASSIFIED)
-        return next(known, answers[0])
+        unknown = KernelName(spellings[0] if spellings else "", KernelKind.UNCLASSIFIED)
+        for spelling in spellings:
+            answer = self.classify(spelling)
+            if answer.kind is not KernelKind.UNCLASSIFIED:
+                return answer
+            if spelling is spellings[0]:
+                unknown = answer
+        return unknown
 
 
 def _override(kind: KernelKind | str, pattern: str) -> tuple[KernelKind, re.Pattern[str]]:
@@ -91,13 +96,13 @@ def _override(kind: KernelKind | str, pattern: str) -> tuple[KernelKind, re.Patt
         raise UsageError(msg) from error
 
 
-def _kind(parts: NameParts) -> KernelKind:
+def _kind(head: str, whole: str) -> KernelKind:
     """First class whose pattern is in the head, else in head and templates together."""
-    for text in dict.fromkeys((parts.head, parts.whole)):
+    for text in dict.fromkeys((head, whole)):
         for kind, pattern in RULES:
             if pattern.search(text):
                 # PyTorch casts and copies through elementwise kernels: only the template tells.
-                copies = kind is KernelKind.ELEMENTWISE and "copy_kernel" in parts.inner
+                copies = kind is KernelKind.ELEMENTWISE and "copy_kernel" in whole
                 return KernelKind.COPY if copies else kind
     return KernelKind.UNCLASSIFIED
 
@@ -111,9 +116,9 @@ def _collective(kind: KernelKind, head: str) -> Collective:
     return Collective()
 
 
-def _family(parts: NameParts) -> str | None:
+def _family(whole: str) -> str | None:
     """Library or generator the name points at."""
-    return next((family for family, pattern in FAMILIES if pattern.search(parts.whole)), None)
+    return next((family for family, pattern in FAMILIES if pattern.search(whole)), None)
 
 
 _DEFAULT = Classifier()

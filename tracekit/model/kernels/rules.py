@@ -2,9 +2,10 @@
 
 Order is meaning. Load-time repacking comes before everything that shares its library's name;
 communication before reduction; dequantisation before the products that do it inside; every
-``...gemm_relu...`` before the activations. Patterns ignore case and are searched in the
+``...gemm_relu...`` before the activations. Patterns are written for lower case and searched in the
 function's qualified name first, then in that name together with its template arguments, because
-half of CUTLASS is called ``device_kernel``.
+half of CUTLASS is called ``device_kernel``. "Not inside a word" is written after the first letter,
+as in ``n(?<![a-z]n)vls_``: a pattern that begins with a lookbehind cannot skip ahead.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _DEQUANT = (
     r"dequant|reconstruct_(?:exllama|gptq|kernel)|convert_fp8_kernel|code\dx\d+dequant"
     r"|unpack_[248]_?bit"
 )
-_NORM = r"(?:rms|layer|group|batch|instance|l2|qk|add)_?norm|(?<![a-z])ln_(?:fwd|bwd)|gammabeta"
-_ACTIVATION = r"act_and_mul|silu|swiglu|geglu|gelu|(?<![a-z])relu|activation_kernel|activation::"
+_NORM = r"(?:rms|layer|group|batch|instance|l2|qk|add)_?norm|l(?<![a-z]l)n_(?:fwd|bwd)|gammabeta"
+_ACTIVATION = r"act_and_mul|silu|swiglu|geglu|gelu|r(?<![a-z]r)elu|activation_kernel|activation::"
 
 _TABLE: tuple[tuple[KernelKind, str], ...] = (
     # TorchInductor spells the fused operators into the name: only its prefix tells the class.
@@ -41,15 +42,15 @@ _TABLE: tuple[tuple[KernelKind, str], ...] = (
     (
         _K.CUSTOM_COMM,
         r"cross_device_reduce|all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|moe_?a2a"
-        r"|(?<![a-z])a2a_|multimem_|trtllm_mnnvl|deep_ep::(?:intranode|internode|\w*ll)"
-        r"|userbuffers|nvshmem|mscclpp|^executionkernel$|lamport_style|(?<![a-z])nvls_",
+        r"|a(?<![a-z]a)2a_|multimem_|trtllm_mnnvl|deep_ep::(?:intranode|internode|\w*ll)"
+        r"|userbuffers|nvshmem|mscclpp|^executionkernel$|lamport_style|n(?<![a-z]n)vls_",
     ),
     (
         _K.GEMM_HELPER,
         r"split_?k_?reduce|reduce_?split_?k|get_group_gemm_starts|group_gemm_starts"
         r"|deep_gemm::.*(?:transpose|pack|layout)",
     ),
-    (_K.GEMM_QUANT, rf"(?=.*(?:{_DEQUANT})).*(?:gemm|gemv|mul_mat|matmul)"),
+    (_K.GEMM_QUANT, rf"^(?=.*(?:{_DEQUANT})).*(?:gemm|gemv|mul_mat|matmul)"),
     (_K.DEQUANT, _DEQUANT),
     (
         _K.GEMM_QUANT,
@@ -75,9 +76,9 @@ _TABLE: tuple[tuple[KernelKind, str], ...] = (
     ),
     (
         _K.ATTENTION,
-        r"flash_(?:fwd|bwd|fprop|bprop|attn|attention|mla)|(?<![a-z])flash::|flashattn|fmha"
+        r"flash_(?:fwd|bwd|fprop|bprop|attn|attention|mla)|f(?<![a-z]f)lash::|flashattn|fmha"
         r"|attention|attn|sdpa|batch(?:prefill|decode)with|single(?:prefill|decode)with"
-        r"|podwithkv|merge_?(?:attn_)?states|softmax_warp|(?<![a-z])mla(?![a-z])"
+        r"|podwithkv|merge_?(?:attn_)?states|softmax_warp|m(?<![a-z]m)la(?![a-z])"
         r"|prepare_varlen_num_blocks|_fwd_(?:grouped_)?kernel_stage[12]|batchmla",
     ),
     (
@@ -93,7 +94,7 @@ _TABLE: tuple[tuple[KernelKind, str], ...] = (
     (_K.CONV, r"fprop|dgrad|wgrad|implicit_(?:convolve|gemm)|winograd|conv(?:2d|3d|olution)"),
     (
         _K.GEMM,
-        r"gemm|gemv|nvjet|xmma|wgmma|cublas|matmul|scaled_mm|(?<![a-z])bmm_|mul_mat|w8a8|cijk_"
+        r"gemm|gemv|nvjet|xmma|wgmma|cublas|matmul|scaled_mm|b(?<![a-z]b)mm_|mul_mat|w8a8|cijk_"
         r"|cutlass_\d|tensorop|collectivemma|_addmm",
     ),
     (
@@ -115,20 +116,20 @@ _TABLE: tuple[tuple[KernelKind, str], ...] = (
     (
         _K.COPY,
         r"catarray|gather_kernel|gather_elementwise|index_?select"
-        r"|index_?(?:put|copy|elementwise|add|func)|embedding|transpose|(?<![a-z])copy_|_copy"
+        r"|index_?(?:put|copy|elementwise|add|func)|embedding|transpose|c(?<![a-z]c)opy_|_copy"
         r"|permute|memcpy|memset|nchw_?to_?nhwc|nhwc_?to_?nchw|scatter_kernel|masked_scatter",
     ),
     (_K.REDUCTION, r"reduce|soft_?max|nll_loss|cross_entropy|argmax"),
-    (_K.ELEMENTWISE, r"elementwise|pointwise|distribution_|(?<![a-z])fill_kernel|triu_tril"),
+    (_K.ELEMENTWISE, r"elementwise|pointwise|distribution_|f(?<![a-z]f)ill_kernel|triu_tril"),
 )
 
 RULES: tuple[tuple[KernelKind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _TABLE
+    (kind, re.compile(pattern)) for kind, pattern in _TABLE
 )
-"""Class and pattern, in matching order."""
+"""Class and pattern for names in lower case, in matching order."""
 
 FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (family, re.compile(pattern, re.IGNORECASE))
+    (family, re.compile(pattern))
     for family, pattern in (
         ("inductor", r"^triton_(?:poi|per|red|mix|for|tem)_"),
         ("nccl", r"^nccl"),
@@ -139,7 +140,7 @@ FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("deep_ep", r"deep_ep"),
         ("flashinfer", r"flashinfer"),
         ("trtllm", r"tensorrt_llm|trtllm|fmhasm\d+"),
-        ("flash_attn", r"(?<![a-z])flash::|flash_(?:fwd|bwd)|flashattn"),
+        ("flash_attn", r"f(?<![a-z]f)lash::|flash_(?:fwd|bwd)|flashattn"),
         ("cudnn", r"cudnn"),
         ("nvjet", r"^nvjet"),
         ("xmma", r"_xmma_"),
@@ -151,10 +152,10 @@ FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("cutlass", r"cutlass"),
     )
 )
-"""Library or generator, by what its names have in common; the first match decides."""
+"""Library or generator of a name in lower case; the first match decides."""
 
-MULTICAST: re.Pattern[str] = re.compile(r"(?:LL|LD|ST)MC(?![a-z])|multimem|nvls", re.IGNORECASE)
-"""Names that show NVLink multicast."""
+MULTICAST: re.Pattern[str] = re.compile(r"(?:ll|ld|st)mc(?![a-z])|multimem|nvls")
+"""Names in lower case that show NVLink multicast."""
 
 CUSTOM_COMM_FUSED: re.Pattern[str] = re.compile(r"norm|fus(?:ed|ion)|gemm|moe_?(?:reduce|finalize)")
-"""Communication kernels that also do other work."""
+"""Communication kernels that also do other work; names in lower case."""
