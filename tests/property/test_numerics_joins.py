@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.numerics import joins
 
 KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 9)), max_size=30)
+
+KERNELS = (joins._bounds, joins._match_dense)
+
+
+@pytest.fixture(params=["machine code", "plain Python"], scope="module", autouse=True)
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every property holds for what Numba makes of the kernels and for what they say."""
+    before = [kernel._dispatcher for kernel in KERNELS]
+    for kernel in KERNELS:
+        kernel._dispatcher = kernel.python
+        if request.param == "machine code":
+            kernel._dispatcher = None
+            kernel.build()
+    yield
+    for kernel, dispatcher in zip(KERNELS, before, strict=True):
+        kernel._dispatcher = dispatcher
 
 
 @settings(deadline=None)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +13,22 @@ from tracekit.numerics import stacks
 
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 2)), max_size=20)
 POINTS = st.lists(st.tuples(st.integers(-1, 31), st.integers(0, 3)), max_size=20)
+
+KERNELS = (stacks._nest, stacks._innermost)
+
+
+@pytest.fixture(params=["machine code", "plain Python"], scope="module", autouse=True)
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every property holds for what Numba makes of the kernels and for what they say."""
+    before = [kernel._dispatcher for kernel in KERNELS]
+    for kernel in KERNELS:
+        kernel._dispatcher = kernel.python
+        if request.param == "machine code":
+            kernel._dispatcher = None
+            kernel.build()
+    yield
+    for kernel, dispatcher in zip(KERNELS, before, strict=True):
+        kernel._dispatcher = dispatcher
 
 
 def columns(rows: list[tuple[int, ...]], width: int) -> list[np.ndarray]:

@@ -8,7 +8,10 @@ machine code from the user's cache folder, or compiles it once and says so on st
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
+import pickle
+import shutil
 import sys
 import tempfile
 import threading
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# For kernels that take about a microsecond an element as plain Python: up to this many elements
+# in a process, loading Numba would take longer than the work.
+SMALL = 50_000
+
 # One lock for all kernels: the folder of the cache is a global setting of Numba.
 _build_lock = threading.RLock()
 
@@ -35,19 +42,28 @@ class Kernel(Generic[P, R]):
     """
 
     def __init__(
-        self, function: Callable[P, R], signatures: tuple[str, ...], options: dict[str, Any]
+        self,
+        function: Callable[P, R],
+        signatures: tuple[str, ...],
+        interpret_below: int,
+        options: dict[str, Any],
     ) -> None:
         """Remember what to compile; nothing is imported or compiled here."""
         self.python = cast(FunctionType, function)
         self._signatures = signatures
+        self._interpret_below = interpret_below
+        self._interpreted = 0
         self._options = options
         self._dispatcher: Callable[P, R] | None = None
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the kernel, compiling or loading it first if this is the first call."""
+        """Run the kernel; compile or load it first once that is worth its while."""
         dispatcher = self._dispatcher
         if dispatcher is None:
+            self._interpreted += sum(getattr(arg, "size", 0) for arg in args)
+            if self._interpreted < self._interpret_below:
+                return cast("R", self.python(*args, **kwargs))
             dispatcher = self.build()
         return dispatcher(*args, **kwargs)
 
@@ -58,23 +74,35 @@ class Kernel(Generic[P, R]):
             Numba's dispatcher (the plain function under ``NUMBA_DISABLE_JIT=1``).
 
         Raises:
-            TypeError: A kernel that it calls lives in another file. Numba decides by the caller's
-                file alone whether cached code is fresh, so such code could be stale.
+            TypeError: A kernel that it calls lives in another folder; its cached code could
+                become stale unnoticed.
         """
         with _build_lock:
             if self._dispatcher is None:
-                self._dispatcher = cast("Callable[P, R]", self._compile())
+                self._dispatcher = cast("Callable[P, R]", self._compile_or_repair())
             return self._dispatcher
 
-    def _compile(self) -> Callable[..., Any]:
+    def _compile_or_repair(self) -> Callable[..., Any]:
+        """Compile; neither a damaged cache nor a full disk may stop an analysis."""
+        folder = cache_folder() if self._signatures else None
+        try:
+            return self._compile(folder)
+        except (EOFError, pickle.UnpicklingError):
+            if folder is not None:
+                shutil.rmtree(folder / _sources_digest(self._home()), ignore_errors=True)
+        except OSError:
+            folder = None
+        return self._compile(folder)
+
+    def _compile(self, folder: Path | None) -> Callable[..., Any]:
         import numba
         from numba.core import event
 
         function = self._linked()
         config: Any = numba.config
-        folder = cache_folder() if self._signatures else None
         before = config.CACHE_DIR
-        config.CACHE_DIR = str(folder or before)
+        if folder is not None:
+            config.CACHE_DIR = str(folder / _sources_digest(self._home()))
         try:
             dispatcher = numba.njit(cache=folder is not None, **self._options)(function)
             if config.DISABLE_JIT:
@@ -95,10 +123,10 @@ class Kernel(Generic[P, R]):
         for name in function.__code__.co_names:
             other = scope.get(name)
             if isinstance(other, Kernel):
-                if other.python.__code__.co_filename != function.__code__.co_filename:
+                if other._home() != self._home():
                     message = (
-                        f"kernel {function.__qualname__} calls {name} of another file "
-                        f"({other.python.__module__}): its cached code could become stale"
+                        f"kernel {function.__qualname__} calls {name} of another folder "
+                        f"({other._home()}): its cached code could become stale"
                     )
                     raise TypeError(message)
                 scope[name] = other.build()
@@ -108,9 +136,12 @@ class Kernel(Generic[P, R]):
         functools.update_wrapper(linked, function)
         return linked
 
+    def _home(self) -> Path:
+        return Path(self.python.__code__.co_filename).parent
+
 
 def compiled(
-    *signatures: str, nogil: bool = True, **options: object
+    *signatures: str, nogil: bool = True, interpret_below: int = 0, **options: object
 ) -> Callable[[Callable[P, R]], Kernel[P, R]]:
     """Compile a function with Numba, lazily and with a cache on disk.
 
@@ -119,17 +150,19 @@ def compiled(
             ``ro(...)`` around an array that the kernel only reads: columns of a data frame are
             often read-only arrays, and a plain signature refuses those. Without a signature the
             function is compiled for whatever it is called with and is not cached: the form for a
-            small function that only other kernels **of the same file** call.
+            small function that only other kernels **of the same folder** call.
         nogil: Release the GIL inside, so that groups can run on threads.
+        interpret_below: Run as plain Python until the calls have been given this many array
+            elements in all: Numba takes most of a second to load even from its cache.
         options: Further options of ``numba.njit``.
 
     Returns:
-        A decorator that yields a `Kernel`. Calling it with arrays of other dtypes or layouts than
-        the signatures raises TypeError.
+        A decorator that yields a `Kernel`. Once compiled, calling it with arrays of other dtypes
+        or layouts than the signatures raises TypeError.
     """
 
     def decorate(function: Callable[P, R]) -> Kernel[P, R]:
-        return Kernel(function, signatures, {"nogil": nogil, **options})
+        return Kernel(function, signatures, interpret_below, {"nogil": nogil, **options})
 
     return decorate
 
@@ -149,6 +182,19 @@ def cache_folder() -> Path | None:
     except OSError:
         return None
     return folder
+
+
+@functools.cache
+def _sources_digest(folder: Path) -> str:
+    """Name for the machine code made from a folder: constants live beside the kernels.
+
+    Numba checks the file of a kernel only, so a changed constant or function of another file
+    would go unnoticed.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.read_bytes())
+    return f"{folder.name}-{digest.hexdigest()[:16]}"
 
 
 def _user_cache() -> Path:

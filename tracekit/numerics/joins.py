@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.jit import SMALL, compiled
 from tracekit.numerics.labels import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -57,7 +57,10 @@ def _match_sorted(code_a: Int64, id_a: Int64, code_b: Int64, id_b: Int64) -> Int
     return np.where(known & (key_b[row] == key_a), row, -1).astype(np.int64)
 
 
-@compiled("Tuple((int64[::1], int64[::1]))(ro(int64[::1]), ro(int64[::1]), int64)")
+@compiled(
+    "Tuple((int64[::1], int64[::1]))(ro(int64[::1]), ro(int64[::1]), int64)",
+    interpret_below=SMALL,
+)
 def _bounds(code: Int64, ids: Int64, n_codes: int) -> tuple[Int64, Int64]:
     """Smallest and largest id that is not negative, by code; an empty range without any."""
     low = np.full(n_codes, np.iinfo(np.int64).max, np.int64)
@@ -69,7 +72,7 @@ def _bounds(code: Int64, ids: Int64, n_codes: int) -> tuple[Int64, Int64]:
     return low, high
 
 
-@compiled("int64[::1](" + ", ".join(["ro(int64[::1])"] * 6) + ")")
+@compiled("int64[::1](" + ", ".join(["ro(int64[::1])"] * 6) + ")", interpret_below=SMALL)
 def _match_dense(
     code_a: Int64, id_a: Int64, code_b: Int64, id_b: Int64, low: Int64, high: Int64
 ) -> Int64:

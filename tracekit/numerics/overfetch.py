@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.jit import SMALL, compiled
 
 Int64: TypeAlias = NDArray[np.int64]
 Float64: TypeAlias = NDArray[np.float64]
@@ -144,7 +144,10 @@ def sums(values: Int64, first: Int64) -> Int64:
     return total
 
 
-@compiled("Tuple((int64[::1], int64[::1]))(ro(int64[::1]), ro(int64[::1]), ro(int64[::1]), int64)")
+@compiled(
+    "Tuple((int64[::1], int64[::1]))(ro(int64[::1]), ro(int64[::1]), ro(int64[::1]), int64)",
+    interpret_below=SMALL,
+)
 def count_granules(
     address: Int64, size_bytes: Int64, first: Int64, granule_bytes: int
 ) -> tuple[Int64, Int64]:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.jit import SMALL, compiled
 from tracekit.numerics.labels import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -86,7 +86,10 @@ def _ascending(times: Int64) -> Int64:
     return np.argsort(times).astype(np.int64, copy=False)
 
 
-@compiled("Tuple((int64[::1], int64[::1]))" + "(" + "ro(int64[::1]), " * 4 + "int64)")
+@compiled(
+    "Tuple((int64[::1], int64[::1]))" + "(" + "ro(int64[::1]), " * 4 + "int64)",
+    interpret_below=SMALL,
+)
 def _nest(s: Int64, e: Int64, code: Int64, order: Int64, n_groups: int) -> tuple[Int64, Int64]:
     top = np.full(n_groups, -1, np.int64)
     parent = np.empty(s.size, np.int64)
@@ -101,7 +104,7 @@ def _nest(s: Int64, e: Int64, code: Int64, order: Int64, n_groups: int) -> tuple
     return parent, depth
 
 
-@compiled("int64[::1](" + "ro(int64[::1]), " * 7 + "int64)")
+@compiled("int64[::1](" + "ro(int64[::1]), " * 7 + "int64)", interpret_below=SMALL)
 def _innermost(
     s: Int64,
     e: Int64,

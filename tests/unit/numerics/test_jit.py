@@ -88,6 +88,14 @@ def test_runs_as_plain_python_when_jit_is_disabled(program: Path, tmp_path: Path
     assert (result.stdout, result.stderr) == ("20 6\n", "")
 
 
+def test_importing_the_kernels_does_not_load_numba(program: Path) -> None:
+    folder = Path(jit.__file__).parent
+    names = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
+    imports = "".join(f"import tracekit.numerics.{name}\n" for name in names)
+    program.write_text(f"import sys\n{imports}print('numba' in sys.modules)\n")
+    assert run(program).stdout == "False\n"
+
+
 @jit.compiled("int64(ro(int64[::1]))")
 def _first(values: np.ndarray) -> int:
     return values[0]
@@ -99,12 +107,46 @@ def test_other_dtypes_are_refused_not_recompiled() -> None:
         _first(np.array([7.0, 8.0]))
 
 
-def test_kernel_of_another_file_is_refused() -> None:
+def test_kernel_of_another_folder_is_refused() -> None:
     scope = {"_first": _first}
-    exec(compile("def f(values):\n    return _first(values)\n", "elsewhere.py", "exec"), scope)
+    code = compile("def f(values):\n    return _first(values)\n", "/elsewhere/f.py", "exec")
+    exec(code, scope)
     kernel = jit.compiled("int64(ro(int64[::1]))")(scope["f"])
-    with pytest.raises(TypeError, match="of another file"):
+    with pytest.raises(TypeError, match="of another folder"):
         kernel.build()
+
+
+def test_a_changed_neighbour_makes_the_cached_code_stale(program: Path, tmp_path: Path) -> None:
+    program.write_text(PROGRAM.replace("return 2 * x", "return FACTOR * x"))
+    neighbour = program.with_name("constants.py")
+    program.write_text("from constants import FACTOR\n" + program.read_text())
+    cache = str(tmp_path / "cache")
+    neighbour.write_text("FACTOR = 2\n")
+    assert run(program, XDG_CACHE_HOME=cache).stdout == "20 6\n"
+    neighbour.write_text("FACTOR = 30\n")
+    assert run(program, XDG_CACHE_HOME=cache).stdout == "300 90\n"
+
+
+def test_a_damaged_cache_is_replaced(program: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    run(program, XDG_CACHE_HOME=str(cache))
+    for path in jit_folder(cache).rglob("*.nb?"):
+        path.write_bytes(path.read_bytes()[:20])
+    repaired = run(program, XDG_CACHE_HOME=str(cache))
+    assert repaired.stdout == "20 6\n"
+    assert "compiling" in repaired.stderr
+    assert run(program, XDG_CACHE_HOME=str(cache)).stderr == ""
+
+
+def test_little_work_is_interpreted_until_it_adds_up() -> None:
+    @jit.compiled("int64(ro(int64[::1]))", interpret_below=10)
+    def size(values: np.ndarray) -> int:
+        return values.size
+
+    assert size(np.arange(4)) == 4
+    assert size._dispatcher is None
+    assert size(np.arange(6)) == 6
+    assert size._dispatcher is not None
 
 
 def test_name_and_docstring_survive() -> None:
