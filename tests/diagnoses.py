@@ -80,7 +80,7 @@ OVERVIEW = Overview(
 REPORT = Report(
     0,
     "int4_dequant.sqlite",
-    "ab" * 32,
+    "sha256:" + "ab" * 32,
     product="NVIDIA Nsight Systems 2025.3.2.474",
     schema_version="3.20.3",
     nsys_version=(2025, 3, 2),
