@@ -12,7 +12,17 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-__all__ = ["CATEGORIES", "DOMAIN", "EVENTS", "GRAMMAR", "Event", "Kind", "Marker", "parse"]
+__all__ = [
+    "CATEGORIES",
+    "DOMAIN",
+    "EVENTS",
+    "GRAMMAR",
+    "WORDS",
+    "Event",
+    "Kind",
+    "Marker",
+    "parse",
+]
 
 GRAMMAR = "tk1"
 DOMAIN = "tracekit"
@@ -80,6 +90,82 @@ EVENTS: dict[str, Event] = {
     )
 }
 """Every event, by name."""
+
+_SOURCES = {
+    1: "cudaMalloc",
+    2: "cudaMallocAsync",
+    3: "cudaMallocFromPoolAsync",
+    4: "cudaMallocManaged",
+    5: "cudaMallocPitch",
+    6: "cudaMalloc3D",
+    7: "cudaMallocHost",
+    8: "cudaHostAlloc",
+    9: "cudaFree",
+    10: "cudaFreeAsync",
+    11: "cudaFreeHost",
+    20: "cuMemAlloc",
+    21: "cuMemAllocAsync",
+    22: "cuMemAllocFromPoolAsync",
+    23: "cuMemAllocManaged",
+    24: "cuMemAllocPitch",
+    25: "cuMemAllocHost",
+    26: "cuMemHostAlloc",
+    27: "cuMemFree",
+    28: "cuMemFreeAsync",
+    29: "cuMemFreeHost",
+    30: "cuMemCreate",
+    31: "cuMemRelease",
+    32: "cuMemMap",
+    33: "cuMemUnmap",
+    34: "cuMemAddressReserve",
+    35: "cuMemAddressFree",
+}
+_OPS = dict(
+    enumerate(
+        [
+            "AllReduce",
+            "AllGather",
+            "ReduceScatter",
+            "Broadcast",
+            "Bcast",
+            "Reduce",
+            "AlltoAll",
+            "Gather",
+            "Scatter",
+            "Send",
+            "Recv",
+        ],
+        start=1,
+    )
+)
+_DTYPES = dict(
+    enumerate(
+        [
+            "int8",
+            "uint8",
+            "int32",
+            "uint32",
+            "int64",
+            "uint64",
+            "float16",
+            "float32",
+            "float64",
+            "bfloat16",
+            "float8e4m3",
+            "float8e5m2",
+        ]
+    )
+)
+WORDS: dict[tuple[str, str], dict[int, str]] = {
+    ("ALLOC", "source"): _SOURCES,
+    ("FREE", "source"): _SOURCES,
+    ("COLL", "op"): _OPS,
+    ("COLL", "dtype"): _DTYPES,
+    ("COLL", "redop"): dict(enumerate(("sum", "prod", "max", "min", "avg", "custom"))),
+    ("COMM", "event"): dict(enumerate(("init", "split", "destroy", "abort", "finalize"), start=1)),
+    ("GROUP", "event"): {1: "start", 2: "end"},
+}
+"""Number in a binary payload (schema ``tracekit.<event>``): word in the text, by event and key."""
 
 HEX_KEYS = frozenset({"addr", "handle", "comm", "stream"})
 LIST_KEYS = frozenset({"ids", "counts"})
