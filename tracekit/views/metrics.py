@@ -30,6 +30,7 @@ __all__ = [
     "dram",
     "level_over",
     "link",
+    "means_over",
     "metric_names",
     "total",
 ]
@@ -181,6 +182,28 @@ def level_over(counters: Sequence[Counter], windows: Intervals) -> Level | None:
         starts.size,
         subsample,
     )
+
+
+def means_over(
+    counters: Sequence[Counter], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the summed mean of some counters in each of many windows.
+
+    Args:
+        counters: From `total`, `dram` or `link`.
+        starts: int64[m], ns.
+        ends: int64[m], ns.
+
+    Returns:
+        ``(mean, coverage)``, float64[m] each, 0..1; mean is nan where less than half a window is
+        covered or there are no counters.
+    """
+    mean, coverage = np.full(starts.size, np.nan), np.zeros(starts.size)
+    for index, one in enumerate(counters):
+        found = sampling.over_windows(one.cells, starts, ends)
+        mean = found.mean if index == 0 else mean + found.mean
+        coverage = found.coverage if index == 0 else np.minimum(coverage, found.coverage)
+    return mean, np.nan_to_num(coverage)
 
 
 def _deviations(means: sampling.Means) -> NDArray[np.float64]:

@@ -23,6 +23,7 @@ __all__ = [
     "comm_overlap",
     "company_of",
     "contention_cases",
+    "merged",
 ]
 
 COMM_KINDS = ("comm", "custom_comm")

@@ -1,0 +1,234 @@
+"""Collectives beside other work against the same collectives alone: slowdown, loss, mechanism.
+
+Only like is compared with like: the same communicator, operation, type, size, kernel and grid.
+Contended collectives are split by what ran beside them, because pooling partners hides the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from tracekit.model.hardware import Hardware, lookup, peak_bandwidth
+from tracekit.model.trace import Gpu, Trace, view
+from tracekit.numerics import intervals
+from tracekit.numerics.correlate import theil_sen
+from tracekit.numerics.resample import lost, median_ratio
+from tracekit.views import metrics
+from tracekit.views.coll_instances import matching
+from tracekit.views.collectives import bus_factor
+from tracekit.views.overlap import comm_overlap, contention_cases
+
+__all__ = ["GROUP", "KEY", "SATURATED_FRAC", "contention_groups", "gpu_hardware"]
+
+KEY = ("comm", "op", "dtype", "bytes", "name", "grid")
+"""What a collective and its baseline have in common."""
+SATURATED_FRAC = 0.8
+"""Share of what is achievable from which DRAM or the link counts as used up."""
+GROUP = pl.Schema(
+    {
+        "comm": pl.String(),
+        "op": pl.String(),
+        "dtype": pl.String(),
+        "bytes": pl.Int64(),
+        "name": pl.String(),
+        "grid": pl.String(),
+        "partner": pl.String(),
+        "n_base": pl.Int64(),
+        "n_cont": pl.Int64(),
+        "base_ns": pl.Float64(),
+        "cont_ns": pl.Float64(),
+        "slowdown_ratio": pl.Float64(),
+        "slowdown_lo_ratio": pl.Float64(),
+        "slowdown_hi_ratio": pl.Float64(),
+        "known": pl.Boolean(),
+        "per_overlap": pl.Float64(),
+        "lost_ns": pl.Int64(),
+        "mechanism": pl.String(),
+        "dram_base_frac": pl.Float64(),
+        "dram_cont_frac": pl.Float64(),
+        "dram_cont_lo_frac": pl.Float64(),
+        "dram_cont_hi_frac": pl.Float64(),
+        "link_base_frac": pl.Float64(),
+        "link_cont_frac": pl.Float64(),
+        "coverage_frac": pl.Float64(),
+        "subsample": pl.Boolean(),
+        "busbw_base_gbps": pl.Float64(),
+        "busbw_cont_gbps": pl.Float64(),
+        "lag_base_p95_ns": pl.Float64(),
+        "lag_cont_ns": pl.Float64(),
+        "prov": pl.Float64(),
+    }
+)
+"""Columns of `contention_groups`."""
+BANDWIDTH, LINK, SCHEDULING, UNKNOWN = "bandwidth", "link", "SM/scheduling", "unknown"
+_Counters = tuple[metrics.Counter, ...]
+
+
+def gpu_hardware(gpu: Gpu) -> Hardware | None:
+    """Return the table row of a GPU of the trace, None when it is not in the table."""
+    return lookup(
+        gpu.name or None, gpu.chip or None, sm_count=gpu.sm_count, memory_bytes=gpu.memory_bytes
+    )
+
+
+@view("gpu_metrics", "metric_names", of=[contention_cases, comm_overlap, matching])
+def contention_groups(trace: Trace) -> pl.DataFrame:
+    """Return one row per (key, partner) with at least one contended collective.
+
+    Keys without any contended collective get one row with a null partner. Medians, slowdown and
+    loss are of transfers (last end - latest start); shares of DRAM and link are means over the
+    transfer windows of the group, of the GPU where they are highest.
+
+    Returns:
+        Frame of `GROUP`, sorted by it. ``known`` says that both sides have five collectives;
+        ``per_overlap`` is the slope of transfer over overlap, relative to no overlap.
+    """
+    cases = contention_cases(trace)
+    sampler = _Sampler(trace)
+    rows = []
+    for key, part in sorted(_partition(cases, KEY), key=lambda kv: _sortable(kv[0])):
+        alone = part.filter(pl.col("state") == "alone")
+        contended = part.filter(pl.col("state") == "contended")
+        about = dict(zip(KEY, key, strict=True))
+        groups = sorted(_partition(contended, ("partner",)), key=lambda kv: _sortable(kv[0]))
+        for (partner,), own in groups or [((None,), contended)]:
+            near = part.filter((pl.col("state") == "alone") | (pl.col("partner") == partner))
+            row = about | {"partner": partner} | _timing(alone, own, near)
+            rows.append(row | sampler.levels(alone, own))
+    return pl.DataFrame(rows, schema=GROUP)
+
+
+def _partition(
+    frame: pl.DataFrame, by: Sequence[str]
+) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
+    return list(frame.partition_by(*by, as_dict=True, maintain_order=True).items())
+
+
+def _sortable(key: tuple[object, ...]) -> tuple[tuple[bool, int, str], ...]:
+    return tuple((k is None, k if isinstance(k, int) else 0, str(k)) for k in key)
+
+
+def _timing(alone: pl.DataFrame, own: pl.DataFrame, near: pl.DataFrame) -> dict[str, object]:
+    """Medians, slowdown, loss, bus bandwidth and start lag of one group."""
+    base, cont = alone["transfer_ns"].to_numpy(), own["transfer_ns"].to_numpy()
+    slowdown = median_ratio(base, cont)
+    slope, at_zero = theil_sen(near["overlap_frac"].to_numpy(), near["transfer_ns"].to_numpy())
+    base_ns = float(np.median(base)) if base.size else None
+    cont_ns = float(np.median(cont)) if cont.size else None
+    loss = lost(base, cont) if base.size and cont.size else None
+    lag = alone["lag_ns"].drop_nulls().to_numpy()
+    return {
+        "n_base": base.size,
+        "n_cont": cont.size,
+        "base_ns": base_ns,
+        "cont_ns": cont_ns,
+        "slowdown_ratio": _number(slowdown.value),
+        "slowdown_lo_ratio": _number(slowdown.lo),
+        "slowdown_hi_ratio": _number(slowdown.hi),
+        "known": bool(np.isfinite(slowdown.lo)),
+        "per_overlap": _number(slope / at_zero) if at_zero > 0 else None,
+        "lost_ns": None if loss is None else round(loss),
+        "busbw_base_gbps": _bus_bandwidth(alone, base_ns),
+        "busbw_cont_gbps": _bus_bandwidth(own, cont_ns),
+        "lag_base_p95_ns": float(np.percentile(lag, 95)) if lag.size else None,
+        "lag_cont_ns": own["lag_ns"].median(),
+        "prov": pl.concat([alone["prov"], own["prov"]]).min(),
+    }
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _bus_bandwidth(cases: pl.DataFrame, transfer_ns: float | None) -> float | None:
+    """Bus bandwidth in GB/s (bytes per ns) of the median transfer; None without a size."""
+    if cases.is_empty() or not transfer_ns:
+        return None
+    op, size, ranks = cases.select("op", "bytes", "nranks_at_least").row(0)
+    factor = bus_factor(op, ranks or 0)
+    return None if size is None or factor is None else size / transfer_ns * factor
+
+
+class _Sampler:
+    """Means of the counters over the transfer windows of a group, per GPU."""
+
+    def __init__(self, trace: Trace) -> None:
+        kernels = comm_overlap(trace).kernels.select("activity", "window_start_ns")
+        members = matching(trace).members.select("instance", "activity", "gpu", "end_ns")
+        self._windows = members.join(kernels, on="activity", how="left")
+        gpus = sorted(g for g in set(members["gpu"]) if g is not None)
+        self._dram: dict[int, _Counters] = {g: metrics.dram(trace, g) for g in gpus}
+        self._link: dict[int, tuple[_Counters, _Counters]] = {
+            g: metrics.link(trace, g) for g in gpus
+        }
+        self._achievable = {g: _achievable_frac(trace, trace.gpus[g]) for g in gpus}
+
+    def levels(self, alone: pl.DataFrame, own: pl.DataFrame) -> dict[str, object]:
+        """Return the sampled columns of one group and its mechanism."""
+        before, during = self._dram_of(alone), self._dram_of(own)
+        link_before, link_during = self._link_of(alone), self._link_of(own)
+        dram = [v.mean_frac / self._achievable[g] for g, v in during if v.mean_frac is not None]
+        quiet = [v.mean_frac for _, v in before if v.mean_frac is not None]
+        highest = max((v for _, v in during), key=lambda v: v.mean_frac or 0.0, default=None)
+        return {
+            "mechanism": _mechanism(max(dram, default=None), link_during),
+            "dram_base_frac": max(quiet, default=None),
+            "dram_cont_frac": None if highest is None else highest.mean_frac,
+            "dram_cont_lo_frac": None if highest is None else highest.lo_frac,
+            "dram_cont_hi_frac": None if highest is None else highest.hi_frac,
+            "link_base_frac": link_before,
+            "link_cont_frac": link_during,
+            "coverage_frac": min((v.coverage_frac for _, v in during), default=None),
+            "subsample": None if highest is None else highest.subsample,
+        }
+
+    def _by_gpu(self, cases: pl.DataFrame) -> list[tuple[int, intervals.Intervals]]:
+        mine = self._windows.filter(pl.col("instance").is_in(cases["instance"].implode()))
+        parts = mine.drop_nulls("gpu").partition_by("gpu", as_dict=True)
+        return [
+            (
+                int(str(gpu)),
+                intervals.union(rows["window_start_ns"].to_numpy(), rows["end_ns"].to_numpy()),
+            )
+            for (gpu,), rows in sorted(parts.items(), key=lambda kv: str(kv[0]))
+        ]
+
+    def _dram_of(self, cases: pl.DataFrame) -> list[tuple[int, metrics.Level]]:
+        found = [(g, metrics.level_over(self._dram[g], w)) for g, w in self._by_gpu(cases)]
+        return [(g, level) for g, level in found if level is not None]
+
+    def _link_of(self, cases: pl.DataFrame) -> float | None:
+        """Share of the link in its busier direction, highest over GPUs."""
+        levels = [
+            metrics.level_over(side, windows)
+            for gpu, windows in self._by_gpu(cases)
+            for side in self._link[gpu]
+        ]
+        known = [v.mean_frac for v in levels if v is not None and v.mean_frac is not None]
+        return max(known, default=None)
+
+
+def _achievable_frac(trace: Trace, gpu: Gpu) -> float:
+    """What the user measured as achievable DRAM bandwidth, as a share of the peak; else 1."""
+    achievable = trace.settings.get("hardware.achievable_gbps")
+    peak = trace.settings.get("hardware.peak_gbps")
+    if peak is None:
+        reported = gpu.bandwidth_bytes_per_s
+        found = peak_bandwidth(gpu_hardware(gpu), reported_bytes_per_s=reported)
+        peak = None if found is None else found.gb_per_s
+    if achievable is None or peak is None:
+        return 1.0
+    return min(1.0, float(achievable) / float(peak))
+
+
+def _mechanism(dram_frac: float | None, link_frac: float | None) -> str:
+    if dram_frac is None:
+        return UNKNOWN
+    if dram_frac >= SATURATED_FRAC:
+        return BANDWIDTH
+    if link_frac is None:
+        return UNKNOWN
+    return LINK if link_frac >= SATURATED_FRAC else SCHEDULING

@@ -1,0 +1,166 @@
+"""When communication and other work shared a GPU, and what its memory did meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from tracekit.model.trace import Trace, view
+from tracekit.numerics import intervals
+from tracekit.numerics.intervals import Intervals
+from tracekit.views import metrics
+from tracekit.views.activity import activity
+from tracekit.views.collectives import collectives
+from tracekit.views.overlap import COMM_KINDS, merged
+
+__all__ = ["SHARED_TIME", "WINDOW", "contention_windows", "shared_time"]
+
+WINDOW = pl.Schema(
+    {
+        "gpu": pl.Int16(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "length_ns": pl.Int64(),
+        "comm": pl.String(),
+        "corunners": pl.String(),
+        "dram_read_frac": pl.Float64(),
+        "dram_write_frac": pl.Float64(),
+        "coverage_frac": pl.Float64(),
+        "subsample": pl.Boolean(),
+    }
+)
+"""Columns of `contention_windows`."""
+SHARED_TIME = pl.Schema(
+    {
+        "gpu": pl.Int16(),
+        "what": pl.String(),
+        "time_ns": pl.Int64(),
+        "dram_frac": pl.Float64(),
+        "coverage_frac": pl.Float64(),
+        "change_ratio": pl.Float64(),
+    }
+)
+"""Columns of `shared_time`."""
+
+
+@view(of=[activity, collectives])
+def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
+    """Unions of communication, other work, and both at once, of each GPU with communication.
+
+    Work on the stream of a communication kernel never counts as beside it.
+    """
+    work, comm = activity(trace), collectives(trace).drop_nulls("gpu")
+    other = work.filter(~pl.col("kind").is_in(COMM_KINDS))
+    found = {}
+    for (gpu,), rows in comm.partition_by("gpu", as_dict=True).items():
+        beside = other.filter(pl.col("gpu") == gpu)
+        both = []
+        for (pid, stream), own in rows.partition_by("pid", "stream", as_dict=True).items():
+            mine = pl.col("pid").eq_missing(pl.lit(pid, pl.UInt32)) & pl.col("stream").eq_missing(
+                pl.lit(stream, pl.Int64)
+            )
+            both.append(intervals.intersect(*merged(own), *merged(beside.filter(~mine))))
+        shared = intervals.union(
+            np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])
+        )
+        found[int(str(gpu))] = (merged(rows), merged(beside), shared)
+    return dict(sorted(found.items()))
+
+
+@view("gpu_metrics", "metric_names", of=[activity, collectives, _sides])
+def contention_windows(trace: Trace) -> pl.DataFrame:
+    """Return every stretch in which a GPU communicated and did other work at once.
+
+    Returns:
+        Frame of `WINDOW`, sorted by gpu and start: comm names the operations, corunners the kinds
+        of other work, most time first; DRAM shares are time-weighted, null without samples.
+    """
+    parts = [_windows_of(trace, gpu, sides[2]) for gpu, sides in _sides(trace).items()]
+    return pl.concat(parts) if parts else pl.DataFrame(schema=WINDOW)
+
+
+def _windows_of(trace: Trace, gpu: int, windows: Intervals) -> pl.DataFrame:
+    starts, ends = windows
+    comm = collectives(trace).filter(pl.col("gpu") == gpu)
+    comm = comm.with_columns(pl.col("op").fill_null("unknown").alias("kind"))
+    other = activity(trace).filter((pl.col("gpu") == gpu) & ~pl.col("kind").is_in(COMM_KINDS))
+    reads = [metrics.total(trace, gpu, (name,)) for name in metrics.DRAM[0]]
+    means = [metrics.means_over(side, starts, ends) for side in reads]
+    period = max((c.cells.period_ns for side in reads for c in side), default=0)
+    known = bool(period)
+    return (
+        pl.DataFrame(
+            {
+                "gpu": np.full(starts.size, gpu),
+                "start_ns": starts,
+                "end_ns": ends,
+                "length_ns": ends - starts,
+                "comm": _present(comm, windows),
+                "corunners": _present(other, windows),
+                "dram_read_frac": means[0][0],
+                "dram_write_frac": means[1][0],
+                "coverage_frac": np.minimum(means[0][1], means[1][1]) if known else np.nan,
+                "subsample": pl.Series([known] * starts.size, dtype=pl.Boolean)
+                & pl.Series(ends - starts < period, dtype=pl.Boolean),
+            },
+            schema_overrides={"gpu": pl.Int16},
+        )
+        .with_columns(pl.col(pl.Float64).fill_nan(None))
+        .cast(WINDOW)
+    )
+
+
+def _present(rows: pl.DataFrame, windows: Intervals) -> pl.Series:
+    """Kinds of `rows` in each window, the one with most time first."""
+    starts, ends = windows
+    parts = []
+    for (kind,), own in rows.partition_by("kind", as_dict=True).items():
+        shared = intervals.overlap_ns(starts, ends, *merged(own))
+        part = pl.DataFrame({"window": np.arange(starts.size), "shared": shared})
+        parts.append(part.filter(pl.col("shared") > 0).with_columns(pl.lit(kind).alias("kind")))
+    empty = pl.DataFrame(schema={"window": pl.Int64, "shared": pl.Int64, "kind": pl.String})
+    found = pl.concat(parts) if parts else empty
+    found = found.sort("window", "shared", "kind", descending=[False, True, False])
+    named = found.group_by("window", maintain_order=True).agg(pl.col("kind").str.join(", "))
+    index = pl.DataFrame({"window": np.arange(starts.size)})
+    return index.join(named, on="window", how="left", maintain_order="left")["kind"]
+
+
+@view("gpu_metrics", "metric_names", of=[_sides])
+def shared_time(trace: Trace) -> pl.DataFrame:
+    """Return how long each GPU communicated alone, worked alone, and did both.
+
+    Returns:
+        Frame of `SHARED_TIME`: what is "contended", "pure_comm" or "pure_compute"; dram_frac the
+        time-weighted DRAM read + write; change_ratio (contended over pure_compute, minus 1) on
+        the contended rows. Communication itself moves memory, so a rise proves nothing.
+    """
+    rows = []
+    for gpu, (comm, other, both) in _sides(trace).items():
+        counters = metrics.dram(trace, gpu)
+        unions = {
+            "contended": both,
+            "pure_comm": intervals.subtract(*comm, *both),
+            "pure_compute": intervals.subtract(*other, *comm),
+        }
+        levels = {what: metrics.level_over(counters, u) for what, u in unions.items()}
+        for what, union in unions.items():
+            level = levels[what]
+            rows.append(
+                {
+                    "gpu": gpu,
+                    "what": what,
+                    "time_ns": intervals.total_ns(*union),
+                    "dram_frac": None if level is None else level.mean_frac,
+                    "coverage_frac": None if level is None else level.coverage_frac,
+                    "change_ratio": _change(levels) if what == "contended" else None,
+                }
+            )
+    return pl.DataFrame(rows, schema=SHARED_TIME)
+
+
+def _change(levels: dict[str, metrics.Level | None]) -> float | None:
+    during, without = levels["contended"], levels["pure_compute"]
+    if during is None or without is None or during.mean_frac is None or not without.mean_frac:
+        return None
+    return during.mean_frac / without.mean_frac - 1
