@@ -30,7 +30,6 @@ COMM_KINDS = ("comm", "custom_comm")
 ALONE_FRAC, CONTENDED_FRAC = 0.05, 0.5
 """Up to this share of overlap a collective is a baseline; from this share on it is contended."""
 _STREAM = ["report", "gpu", "pid", "context", "stream"]
-_WAITS_FOR_EVENT = 2
 
 
 @dataclass(frozen=True)
@@ -43,8 +42,7 @@ class CommOverlap:
             overlap_ns Int64 (of the window, any other work on another stream), overlap_frac
             Float64, ready_ns Int64 (launched and previous work of its stream done; null without a
             launch), lag_ns Int64 (start - ready), queued_ns Int64 (part of the lag during which
-            other work kept the GPU busy), ordered Boolean (its stream was told to wait for an
-            event before it).
+            other work kept the GPU busy).
         by_kind: activity UInt32, kind String, overlap_ns Int64 > 0; long form.
     """
 
@@ -52,7 +50,7 @@ class CommOverlap:
     by_kind: pl.DataFrame
 
 
-@view("sync", of=[activity, collectives, instances, matching])
+@view(of=[activity, collectives, instances, matching])
 def comm_overlap(trace: Trace) -> CommOverlap:
     """Return what ran beside each communication kernel."""
     rows = _with_windows(trace).with_row_index("_at")
@@ -69,7 +67,7 @@ def comm_overlap(trace: Trace) -> CommOverlap:
     found = pl.concat(measured).sort("_at") if measured else _measured(rows, work)
     schema = {"activity": pl.UInt32, "kind": pl.String, "overlap_ns": pl.Int64}
     by_kind = pl.concat(kinds) if kinds else pl.DataFrame(schema=schema)
-    kernels = found.hstack([_ordered(trace, found)]).drop("_at", "launch_start_ns")
+    kernels = found.drop("_at")
     return CommOverlap(kernels, by_kind.sort("activity", "kind"))
 
 
@@ -120,10 +118,6 @@ def _measured(group: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
     return group.select(
         "_at",
         "activity",
-        "report",
-        "pid",
-        "stream",
-        "launch_start_ns",
         "window_start_ns",
         pl.Series("overlap_ns", overlap),
         pl.Series("overlap_frac", overlap / np.maximum(ends - starts, 1)),
@@ -142,26 +136,6 @@ def _kinds(group: pl.DataFrame, beside: pl.DataFrame) -> list[pl.DataFrame]:
         part = group.select("activity", pl.lit(kind, pl.String).alias("kind"), shared)
         parts.append(part.filter(pl.col("overlap_ns") > 0))
     return parts
-
-
-def _ordered(trace: Trace, rows: pl.DataFrame) -> pl.Series:
-    """Whether the host made the stream wait for an event between its last two launches."""
-    waits = trace.frame("sync").filter(pl.col("sync_type") == _WAITS_FOR_EVENT)
-    keys = ["report", "pid", "stream"]
-    told = waits.select(*keys, pl.col("start_ns").alias("_told_ns")).sort("_told_ns")
-    launches = rows.with_columns(pl.col("launch_start_ns").fill_null(0).alias("_launch"))
-    earlier = pl.col("_launch").shift(1).over(keys).fill_null(np.iinfo(np.int64).min)
-    before = launches.sort("_launch").with_columns(earlier.alias("_earlier"))
-    joined = before.join_asof(
-        told,
-        left_on="_launch",
-        right_on="_told_ns",
-        by=keys,
-        strategy="backward",
-        check_sortedness=False,
-    )
-    answer = (pl.col("_told_ns") > pl.col("_earlier")).fill_null(value=False)
-    return joined.sort("_at").select(answer.alias("ordered")).to_series()
 
 
 @view(of=[comm_overlap, instances, matching, steps])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.views.activity import activity
-from tracekit.views.attribution import steps
+from tracekit.views.attribution import attribution, steps
 from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import collectives
 from tracekit.views.overlap import COMM_KINDS, comm_overlap, company_of, merged
@@ -19,12 +20,14 @@ MIN_LAG_NS = 20_000
 """Shorter lags are the ordinary latency of a launch."""
 BUSY_FRAC = 0.9
 """Share of the lag during which other work must have kept the GPU busy."""
+WAITS_FOR_EVENT = 2
+"""``sync_type`` of a stream that waits for an event."""
 QUEUEING = pl.Schema(
     {
         "comm": pl.String(),
         "op": pl.String(),
         "partner": pl.String(),
-        "ordered": pl.Boolean(),
+        "dependency": pl.Boolean(),
         "one_rank": pl.Boolean(),
         "n": pl.Int64(),
         "n_all": pl.Int64(),
@@ -35,10 +38,10 @@ QUEUEING = pl.Schema(
     }
 )
 """Columns of `queueing`."""
-_BY = ["comm", "op", "partner", "ordered", "one_rank"]
+_BY = ["comm", "op", "partner", "dependency", "one_rank"]
 
 
-@view(of=[activity, collectives, comm_overlap, matching, step_time, steps])
+@view("sync", of=[activity, attribution, collectives, comm_overlap, matching, step_time, steps])
 def queueing(trace: Trace) -> pl.DataFrame:
     """Return how long collectives waited to start behind other work of their GPU.
 
@@ -47,10 +50,11 @@ def queueing(trace: Trace) -> pl.DataFrame:
     the others is hidden by it.
 
     Returns:
-        Frame of `QUEUEING`, sorted by queued_ns, most first. ``ordered``: the stream had been told
-        to wait for an event, so the lag may be a dependency instead of queueing.
+        Frame of `QUEUEING`, sorted by queued_ns, most first. ``dependency``: the stream had been
+        told to wait for an event and started just when another stream had finished everything
+        launched before, so the lag may be a dependency instead of queueing.
     """
-    rows = _queued(trace)
+    rows = _with_dependency(trace, _queued(trace))
     total = rows.group_by("comm", "op").agg(pl.len().alias("n_all"))
     partners = _partners(trace, rows.filter("queued"))
     rows = rows.filter("queued").join(partners, on="activity", how="left", maintain_order="left")
@@ -72,9 +76,8 @@ def queueing(trace: Trace) -> pl.DataFrame:
 
 def _queued(trace: Trace) -> pl.DataFrame:
     """The communication kernels that count, with their lag and whether it was queueing."""
-    overlap = comm_overlap(trace).kernels.select(
-        "activity", "ready_ns", "lag_ns", "queued_ns", "ordered"
-    )
+    columns = ["activity", "ready_ns", "lag_ns", "queued_ns"]
+    overlap = comm_overlap(trace).kernels.select(columns)
     members = matching(trace).members.select("activity", "instance")
     rows = collectives(trace).join(overlap, on="activity", how="left", maintain_order="left")
     rows = rows.join(members, on="activity", how="left", maintain_order="left")
@@ -85,6 +88,52 @@ def _queued(trace: Trace) -> pl.DataFrame:
     long_enough = pl.col("lag_ns") >= MIN_LAG_NS
     held = pl.col("queued_ns") >= BUSY_FRAC * pl.col("lag_ns")
     return rows.with_columns((long_enough & held).fill_null(value=False).alias("queued"))
+
+
+def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    """Mark the kernels whose lag may be a wait for an event of another stream.
+
+    An event is recorded on a stream and waited for on another in one go, as frameworks do it, so
+    the wait ends when everything launched there before it has finished.
+    """
+    rows = _told(trace, rows).with_row_index("_at")
+    launched = attribution(trace).select("launch_start_ns").rename({"launch_start_ns": "_launch"})
+    work = activity(trace).hstack(launched).drop_nulls("_launch").sort("_launch")
+    parts = []
+    for group in rows.partition_by("report", "gpu", "pid", "stream", maintain_order=True):
+        told, start = group["_told_ns"].fill_null(-1).to_numpy(), group["start_ns"].to_numpy()
+        ready = group["ready_ns"].fill_null(0).to_numpy()
+        depends = np.zeros(group.height, np.bool_)
+        for other in company_of(work, group).partition_by("pid", "stream", maintain_order=True):
+            done = np.maximum.accumulate(other["end_ns"].to_numpy())
+            before = np.searchsorted(other["_launch"].to_numpy(), told) - 1
+            finished = np.where(before < 0, -1, done[before])
+            just = (finished > ready) & (finished <= start) & (start - finished <= MIN_LAG_NS)
+            depends |= just & (told >= 0)
+        parts.append(group.with_columns(pl.Series("dependency", depends)))
+    none = rows.with_columns(pl.lit(value=False).alias("dependency"))
+    return (pl.concat(parts) if parts else none).sort("_at").drop("_at", "_told_ns")
+
+
+def _told(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    """Add when the host last made the stream wait for an event since the launch before."""
+    keys = ["report", "pid", "stream"]
+    waits = trace.frame("sync").filter(pl.col("sync_type") == WAITS_FOR_EVENT)
+    waits = waits.select(*keys, pl.col("start_ns").alias("_told_ns")).sort("_told_ns")
+    launches = rows.with_columns(pl.col("launch_start_ns").fill_null(0).alias("_launch"))
+    launches = launches.sort("_launch", "activity").with_columns(
+        pl.col("_launch").shift(1).over(keys).fill_null(0).alias("_earlier")
+    )
+    joined = launches.join_asof(
+        waits,
+        left_on="_launch",
+        right_on="_told_ns",
+        by=keys,
+        strategy="backward",
+        check_sortedness=False,
+    )
+    recent = pl.when(pl.col("_told_ns") > pl.col("_earlier")).then("_told_ns")
+    return joined.with_columns(recent.alias("_told_ns")).drop("_launch", "_earlier")
 
 
 def _partners(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
