@@ -37,14 +37,20 @@ static _Atomic bool heart_busy;
 
 enum kind { HEX, U64, I32, U8, SOURCE, OP, DTYPE, REDOP, COMM_EVENT, GROUP_EVENT };
 
+/* Short texts are padded to a fixed size: copying them all is a few moves, and then only the
+ * length counts. */
+enum { KEY_BYTES = 16, WORD_BYTES = 24 };
+
 struct field {
-    const char *key;
+    char key[KEY_BYTES]; /* with the blank before and the sign after */
+    const char *name;
     uint8_t length;
     uint8_t kind;
     uint16_t offset;
 };
 
-#define FIELD(type, name, kind) {#name, sizeof #name - 1, kind, offsetof(struct type, name)},
+#define FIELD(type, name, kind) \
+    {" " #name "=", #name, sizeof " " #name "=" - 1, kind, offsetof(struct type, name)},
 #define K(name, kind) FIELD(tk_SYNC, name, kind)
 static const struct field fields_SYNC[] = {TK_KEYS_SYNC(K)};
 #undef K
@@ -82,18 +88,24 @@ static const struct event events[TK_EVENT_COUNT] = {
 #undef X
 };
 
-#define X(number, name, ...) [number] = #name,
-static const char *const sources[] = {TK_SOURCES(X)};
-static const char *const ops[] = {TK_OPS(X)};
-static const char *const dtypes[] = {TK_DTYPES(X)};
-static const char *const redops[] = {TK_REDOPS(X)};
-static const char *const comm_events[] = {TK_COMM_EVENTS(X)};
-static const char *const group_events[] = {TK_GROUP_EVENTS(X)};
+struct word {
+    char text[WORD_BYTES];
+    uint8_t length;
+};
+
+#define X(number, name, ...) [number] = {#name, sizeof #name - 1},
+static const struct word sources[] = {TK_SOURCES(X)};
+static const struct word ops[] = {TK_OPS(X)};
+static const struct word dtypes[] = {TK_DTYPES(X)};
+static const struct word redops[] = {TK_REDOPS(X)};
+static const struct word comm_events[] = {TK_COMM_EVENTS(X)};
+static const struct word group_events[] = {TK_GROUP_EVENTS(X)};
 #undef X
 
-static const char *word(enum kind kind, uint8_t number)
+/* The word for a number; NULL if it has none. */
+static const struct word *word(enum kind kind, uint8_t number)
 {
-#define PICK(table) (number < sizeof table / sizeof *table ? table[number] : NULL)
+#define PICK(table) (number < sizeof table / sizeof *table && table[number].length ? &table[number] : NULL)
     switch (kind) {
     case SOURCE: return PICK(sources);
     case OP: return PICK(ops);
@@ -108,7 +120,7 @@ static const char *word(enum kind kind, uint8_t number)
 
 /* ---- text ---- */
 
-enum { TEXT_BYTES = 512 }; /* the longest event, COLL with every value at its widest, is 313 */
+enum { TEXT_BYTES = 512 }; /* COLL with every value at its widest is 313, and a padded copy more */
 
 static char *put_text(char *at, const char *text, size_t length)
 {
@@ -143,10 +155,14 @@ static char *put_hex(char *at, uint64_t value)
 
 static char *put_key(char *at, const struct field *field)
 {
-    *at++ = ' ';
-    at = put_text(at, field->key, field->length);
-    *at++ = '=';
-    return at;
+    memcpy(at, field->key, KEY_BYTES);
+    return at + field->length;
+}
+
+static char *put_word(char *at, const struct word *word)
+{
+    memcpy(at, word->text, WORD_BYTES);
+    return at + word->length;
 }
 
 static char *put_field(char *at, const struct field *field, const char *fields)
@@ -166,9 +182,9 @@ static char *put_field(char *at, const struct field *field, const char *fields)
     }
     uint8_t value = *(const uint8_t *)from;
     if (value == TK_UNKNOWN_U8) return at;
-    const char *name = word(field->kind, value);
+    const struct word *name = word(field->kind, value);
     at = put_key(at, field);
-    return name ? put_text(at, name, strlen(name)) : put_decimal(at, value);
+    return name ? put_word(at, name) : put_decimal(at, value);
 }
 
 static void put_event(char *text, const struct event *event, const void *fields)
@@ -312,7 +328,7 @@ static void register_schema(enum tk_event id)
     memset(&schema, 0, sizeof schema);
     for (int i = 0; i < event->count; i++) {
         entries[i].type = types[event->fields[i].kind < U8 ? event->fields[i].kind : U8];
-        entries[i].name = event->fields[i].key;
+        entries[i].name = event->fields[i].name;
         entries[i].offset = event->fields[i].offset;
     }
     schema.fieldMask = NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_NAME | NVTX_PAYLOAD_SCHEMA_ATTR_FIELD_TYPE |

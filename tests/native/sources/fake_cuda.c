@@ -19,10 +19,18 @@ static int give(u64 *p, size_t n)
     *p = atomic_fetch_add(&next, (n + 0xfff) & ~(u64)0xfff);
     return 0;
 }
-static int back(u64 p) { calls++; return p == 0xbad000 ? 1 : 0; }
+static int back(u64 p) /* the last page given comes again, as from a real allocator */
+{
+    u64 end = p + 0x1000;
+    calls++;
+    atomic_compare_exchange_strong(&next, &end, p);
+    return p == 0xbad000 ? 1 : 0;
+}
 
 int cuMemAlloc(unsigned *p, unsigned n) { calls++; *p = n; return 0; } /* the old 32-bit one */
-int cuCtxGetDevice(int *d) { if (getenv("FAKE_NO_CONTEXT")) return 201; *d = 3; return 0; }
+static int no_context;
+__attribute__((constructor)) static void settings(void) { no_context = getenv("FAKE_NO_CONTEXT") != NULL; }
+int cuCtxGetDevice(int *d) { *d = 3; return no_context ? 201 : 0; }
 #ifndef FAKE_OLD
 int cuMemAlloc_v2(u64 *p, size_t n) { return give(p, n); }
 int cuMemAllocAsync(u64 *p, size_t n, void *s) { (void)s; return give(p, n); }
