@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
@@ -29,6 +29,7 @@ from tracekit.views.ranges import ranges
 __all__ = ["Inspection", "analyze", "inspect", "open_trace", "run"]
 
 Progress = Callable[[str], None]
+Redact = Literal["no", "yes", "keep nvtx"]
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
@@ -60,6 +61,7 @@ def open_trace(
     window: tuple[int, int] | None = None,
     reader: Reader = "auto",
     salvage: bool = False,
+    redact: Redact = "no",
     settings: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[Trace, Inputs]]:
     """Open one or several reports as one run.
@@ -69,6 +71,8 @@ def open_trace(
         window: Half-open session time in ns that events must touch; None for all.
         reader: How tables are read.
         salvage: Leave damaged tables out instead of refusing the file.
+        redact: "yes" lets only text pass that is known to be harmless, "keep nvtx" the program's
+            own NVTX text too.
         settings: Global settings, see `tracekit.parameters`.
 
     Yields:
@@ -89,9 +93,26 @@ def open_trace(
             offsets = [a.offset_ns for a in alignment]
         loader = RunLoader(readers, offsets, window)
         trace = Trace(loader, reports, loader.gpus, alignment, settings=settings)
+        if redact != "no":
+            trace = _redacted(trace, loader, keep_nvtx=redact == "keep nvtx")
+            inputs.unreadable = {
+                f"input-{i}": "could not be used" for i in range(len(inputs.unreadable))
+            }
         if window is not None:
             _check_window(trace, Trace(RunLoader(readers, offsets), reports), window)
         yield trace, inputs
+
+
+def _redacted(trace: Trace, loader: RunLoader, *, keep_nvtx: bool) -> Trace:
+    from tracekit.io.redaction import RedactedLoader, redacted_gpu, redacted_report
+
+    return Trace(
+        RedactedLoader(loader, keep_nvtx=keep_nvtx),
+        tuple(redacted_report(r) for r in trace.reports),
+        tuple(redacted_gpu(g) for g in trace.gpus),
+        trace.alignment,
+        settings=trace.settings,
+    )
 
 
 def _aligned(inputs: Inputs, settings: Mapping[str, Any] | None) -> tuple[Alignment, ...]:
@@ -128,6 +149,7 @@ def analyze(
     window: tuple[int, int] | None = None,
     reader: Reader = "auto",
     salvage: bool = False,
+    redact: Redact = "no",
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose one run.
@@ -139,6 +161,7 @@ def analyze(
         window: Half-open session time in ns that events must touch; None for all.
         reader: How tables are read: "auto", "pages" or "sqlite".
         salvage: Leave damaged tables out instead of refusing the file.
+        redact: Which text may enter the answer, see `open_trace`.
         progress: Told what is being done.
 
     Returns:
@@ -152,10 +175,10 @@ def analyze(
     values, settings = parameters.parse(names, params or {})
     tell = progress or _silent
     tell("opening")
-    with open_trace(paths, window=window, reader=reader, salvage=salvage, settings=settings) as (
-        trace,
-        inputs,
-    ):
+    opening = open_trace(
+        paths, window=window, reader=reader, salvage=salvage, redact=redact, settings=settings
+    )
+    with opening as (trace, inputs):
         tell("device activity")
         head = trace.view(overview)
         frames: dict[str, Mapping[str, pl.DataFrame]] = {}
@@ -175,7 +198,7 @@ def analyze(
             frames=frames,
             params={n: vars(values[n]) for n in names},
             unreadable=inputs.unreadable,
-            provenance=_provenance(window, reader, params or {}),
+            provenance=_provenance(window, reader, _sayable(params or {}, redact)),
         )
 
 
@@ -238,6 +261,13 @@ def _with_commands(finding: Finding, trace: Trace) -> Finding:
 def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Return findings by level, then by time at stake, then by id."""
     return tuple(sorted(findings, key=lambda f: (_ORDER[f.level], -(f.at_stake_ns or 0), f.id)))
+
+
+def _sayable(params: Mapping[str, str], redact: Redact) -> Mapping[str, str]:
+    """Leave out what the user typed in words; numbers and choices tell nothing."""
+    if redact == "no":
+        return params
+    return {k: v for k, v in params.items() if not k.startswith("kernels.")}
 
 
 def _provenance(

@@ -10,6 +10,7 @@ import click
 
 from tracekit.cli._output import (
     FORMATS,
+    Format,
     check_outputs,
     format_of,
     print_text,
@@ -20,6 +21,9 @@ from tracekit.cli._progress import progress
 from tracekit.cli._values import SETTING, WINDOW, settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.engine import Redact
     from tracekit.model.diagnosis import Diagnosis
 
 __all__ = ["command"]
@@ -86,6 +90,14 @@ _PATH = click.Path(path_type=Path)
     show_default=True,
     help="How tables are read; the answer is the same.",
 )
+@click.option(
+    "--redact/--no-redact",
+    default=None,
+    help="Leave out names that may tell about a machine, its users or their data.",
+)
+@click.option(
+    "--keep-nvtx", is_flag=True, help="When redacting, let the program's own NVTX text pass."
+)
 @click.option("--salvage", is_flag=True, help="Read what is left of a damaged report.")
 def command(reports: tuple[Path, ...], **options: Any) -> int:
     """Diagnose one run from its REPORTs: one for all ranks, or one a rank.
@@ -94,34 +106,51 @@ def command(reports: tuple[Path, ...], **options: Any) -> int:
     zstd, or a folder of them. It is never written to.
     """
     check_outputs(options["outputs"], reports)
+    printed = [] if options["quiet"] else [FORMATS[options["form"]]]
+    files = [(path, format_of(path)) for path in options["outputs"]]
+    modes = dict.fromkeys(_redact(f, options) for f in (*printed, *(f for _, f in files)))
+    with progress() as tell:
+        answers = {m: _analyzed(reports, m, options, tell) for m in modes or {"no": None}}
+    for path, form in files:
+        write(path, form.renderer()(answers[_redact(form, options)], top=options["top"]))
+    for form in printed:
+        extra = _for_terminal(options) if options["form"] == "text" else {}
+        answer = answers[_redact(form, options)]
+        print_text(form.renderer()(answer, top=options["top"], **extra))
+    any_answer = next(iter(answers.values()))
+    return _exit_code(any_answer, options["fail_on"], strict=options["strict"])
+
+
+def _redact(form: Format, options: dict[str, Any]) -> Redact:
+    """Return what `form` may say: as asked for, else as is right for that format."""
+    asked = options["redact"]
+    if not (form.redacted if asked is None else asked):
+        return "no"
+    return "keep nvtx" if options["keep_nvtx"] else "yes"
+
+
+def _analyzed(
+    reports: tuple[Path, ...],
+    redact: Redact,
+    options: dict[str, Any],
+    tell: Callable[[str], None] | None,
+) -> Diagnosis:
     from tracekit import engine
 
-    with progress() as tell:
-        diagnosis = engine.analyze(
-            reports,
-            only=options["only"],
-            params=settings(options["params"], options["peak_gbps"]),
-            window=options["window"],
-            reader=options["reader"],
-            salvage=options["salvage"],
-            progress=tell,
-        )
-    _deliver(diagnosis, options)
-    return _exit_code(diagnosis, options["fail_on"], strict=options["strict"])
+    return engine.analyze(
+        reports,
+        only=options["only"],
+        params=settings(options["params"], options["peak_gbps"]),
+        window=options["window"],
+        reader=options["reader"],
+        salvage=options["salvage"],
+        redact=redact,
+        progress=tell,
+    )
 
 
-def _deliver(diagnosis: Diagnosis, options: dict[str, Any]) -> None:
-    """Write every file, then print."""
-    top = options["top"]
-    for path in options["outputs"]:
-        write(path, format_of(path).renderer()(diagnosis, top=top))
-    if options["quiet"]:
-        return
-    form = options["form"]
-    extra: dict[str, Any] = {}
-    if form == "text":
-        extra = {"verbose": options["verbose"], **terminal_options(sys.stdout)}
-    print_text(FORMATS[form].renderer()(diagnosis, top=top, **extra))
+def _for_terminal(options: dict[str, Any]) -> dict[str, Any]:
+    return {"verbose": options["verbose"], **terminal_options(sys.stdout)}
 
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str | None, *, strict: bool) -> int:

@@ -172,7 +172,8 @@ class Scale:
 def scale_of(values: Sequence[Number | None], unit: str) -> Scale:
     """Return the scale that suits the typical magnitude of `values`."""
     known = sorted(abs(v) for v in values if v is not None and not _absent(v) and v != 0)
-    typical = known[len(known) // 2] if known else 0.0
+    typical = known[(len(known) - 1) // 2] if known else 0.0
+    small = known[len(known) // 4] if known else 0.0
     steps = {"ns": _TIME, "bytes": _BYTES}.get(unit)
     if steps:
         factor, name = next((s for s in steps if typical >= s[0]), steps[-1])
@@ -183,7 +184,7 @@ def scale_of(values: Sequence[Number | None], unit: str) -> Scale:
     else:
         factor, name = 1.0, unit
     whole = factor == 1.0 and all(float(v).is_integer() for v in known)
-    return Scale(factor, name, 0 if whole else _decimals(typical / factor))
+    return Scale(factor, name, 0 if whole else _decimals(small / factor))
 
 
 def _decimals(typical: float) -> int:

@@ -1,0 +1,164 @@
+"""What a redacted answer may say: nothing that a trace holds beside known harmless text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import Export
+from tracekit.cli import _main as cli
+from tracekit.io.redaction import Texts
+
+MARK = "SECRET_MARK"
+_USED = (
+    ("CUPTI_ACTIVITY_KIND_KERNEL", ("demangledName", "shortName", "mangledName")),
+    ("CUPTI_ACTIVITY_KIND_RUNTIME", ("nameId",)),
+)
+_LEAKY = {
+    "META_DATA_CAPTURE": "name TEXT, value TEXT",
+    "TARGET_INFO_SYSTEM_ENV": "globalVid INTEGER, devStateName TEXT, name TEXT, nameEnum TEXT",
+    "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
+    "ThreadNames": "nameId INTEGER, priority INTEGER, globalTid INTEGER",
+    "ProcessStreams": "globalPid INTEGER, filenameId INTEGER, contentId INTEGER",
+    "ANALYSIS_FILE": "id INTEGER, filename TEXT, content TEXT, globalPid INTEGER",
+}
+
+
+def tables(db):
+    rows = db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")
+    return [name for (name,) in rows]
+
+
+def plant(path):
+    """Append a marker to every text of every table, and add tables that hold nothing else."""
+    with sqlite3.connect(path) as db:
+        used = " UNION ".join(
+            f'SELECT "{c}" FROM "{t}" WHERE "{c}" NOT NULL'
+            for t, columns in _USED
+            if t in tables(db)
+            for c in columns
+        )
+        db.execute(f"UPDATE StringIds SET value = value || ' {MARK}_S' WHERE id NOT IN ({used})")
+        for table, columns in _LEAKY.items():
+            db.execute(f'CREATE TABLE IF NOT EXISTS "{table}" ({columns})')
+            names = [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]
+            marks = ", ".join(f"'{MARK}_{table}_{n}'" for n in names)
+            db.execute(f'INSERT INTO "{table}" VALUES ({marks})')
+        for table in set(tables(db)) - {"StringIds"}:
+            for row in db.execute(f'PRAGMA table_info("{table}")').fetchall():
+                column = row[1]
+                db.execute(
+                    f'UPDATE "{table}" SET "{column}" = "{column}" || \' {MARK}_{column}\''
+                    f" WHERE typeof(\"{column}\") = 'text'"
+                )
+        db.execute(
+            f"INSERT INTO DIAGNOSTIC_EVENT (timestamp, severity, text) VALUES (1, 3, '{MARK}')"
+        )
+    db.close()
+
+
+def numbers(whole):
+    """What must not depend on names."""
+    return [
+        (
+            f["id"].partition("/")[0],
+            f["level"],
+            f["at_stake_ns"],
+            [m["value"] for m in f["metrics"]],
+        )
+        for f in whole["findings"]
+        if f["level"] != "unknown"
+    ]
+
+
+def answers(path, capsys, *options):
+    out = []
+    for form in ("text", "json"):
+        assert cli.call(["analyze", str(path), "--format", form, *options]) == 0
+        out.append(capsys.readouterr().out)
+    return out
+
+
+@pytest.mark.parametrize("name", ["int4_dequant", "hf_dynamic_cache", "allreduce_2gpu"])
+def test_m02_no_planted_marker_reaches_a_redacted_answer(fixture_path, tmp_path, capsys, name):
+    path = tmp_path / f"{MARK}_file.sqlite"
+    shutil.copy(fixture_path(name), path)
+    plant(path)
+    for text in answers(path, capsys, "--redact", "--top", "100000"):
+        assert MARK not in text
+        assert "SECRET" not in text
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", ["int4_dequant", "hf_dynamic_cache"])
+def test_redaction_changes_no_number(fixture_path, capsys, name):
+    path = fixture_path(name)
+    _, plain = answers(path, capsys)
+    _, redacted = answers(path, capsys, "--redact")
+    plain, redacted = json.loads(plain), json.loads(redacted)
+    assert numbers(redacted) == numbers(plain)
+    assert redacted["overview"]["gpus"] == plain["overview"]["gpus"]
+    assert redacted["reports"][0]["name"] == "report-0"
+    assert redacted["reports"][0]["utc_epoch_ns"] is None
+
+
+def test_nvtx_text_passes_when_it_is_asked_to(fixture_path, capsys):
+    path = fixture_path("int4_dequant")
+    hidden, _ = answers(path, capsys, "--redact")
+    assert "dequant_then_gemm" not in hidden
+    kept, _ = answers(path, capsys, "--redact", "--keep-nvtx")
+    assert "dequant_then_gemm" in kept
+    assert "int4_dequant.sqlite" not in kept
+
+
+def test_inputs_that_cannot_be_read_are_not_named(tmp_path, capsys):
+    good = Export().gpu().kernel(0, 1_000).write(tmp_path / "good.sqlite")
+    bad = tmp_path / f"{MARK}.sqlite"
+    bad.write_text("hello")
+    assert cli.call(["analyze", str(good), str(bad), "--redact"]) == 4
+    assert MARK not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("KV_BLOCK layer=0 seq=3 block=17 addr=0x7f5bba008000 bytes=32768", None),
+        ("KV_REALLOC layer=1 kind=k addr=0x7f5ab96d9c00 bytes=65536 seq_len=64", None),
+        ("MOE_ROUTE layer=0 batch=0 counts=115,122,112", None),
+        ("STEP step=3 phase=decode", None),
+        ("tk.kv", None),
+        ("ncclAllReduce", None),
+        ("pncclGroupStart", None),
+        ("layer 3", None),
+        ("prefill step 12", None),
+        ("KV_BLOCK layer=0 owner=bob", "text-1 layer=0"),
+        ("KV_BLOCK layer=0 kind=bob", "text-1 layer=0"),
+        ("STEP step=3 phase=bob", "text-1 step=3"),
+        ("bob's decode step=3 layer 7", "text-1 step=3 layer 7"),
+        ("12345", "text-1"),
+        ("\U0001f511", "text-1"),
+        ("ncclAllReduce of bob", "text-1"),
+        ("step of bob", "text-1"),
+    ],
+)
+def test_which_nvtx_texts_pass(text, shown):
+    assert Texts().column(pl.Series([text])).to_list() == [text if shown is None else shown]
+
+
+def test_the_same_words_get_the_same_stand_in():
+    column = Texts().column(pl.Series(["a step 1", None, "b", "a step 2", "b"]))
+    assert column.to_list() == ["text-1 step 1", None, "text-2", "text-1 step 2", "text-2"]
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(min_codepoint=0x80, categories=["L", "S"]), min_size=1))
+def test_no_foreign_letter_passes(text):
+    for wrapped in (text, f"step 3 {text}", f"KV_BLOCK layer=0 kind={text}", f"nccl{text}"):
+        (shown,) = Texts().column(pl.Series([wrapped])).to_list()
+        assert shown.isascii()
