@@ -58,7 +58,8 @@ def _events(trace: Trace) -> pl.DataFrame:
 def capture_end_ns(trace: Trace) -> int:
     """Return the last moment that NVTX knows of: capture length or last NVTX time, ns."""
     lengths = [r.duration_ns for r in trace.reports if r.duration_ns is not None]
-    last = trace.frame("nvtx").select(pl.max_horizontal(pl.col("start_ns") + 1, "end_ns").max()).item()
+    latest = pl.max_horizontal(pl.col("start_ns") + 1, "end_ns").max()
+    last = trace.frame("nvtx").select(latest).item()
     return max([*lengths, last or 0])
 
 
