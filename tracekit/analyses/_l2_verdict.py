@@ -1,0 +1,297 @@
+"""What the frames of `l2_miss` say: measured, associated or not shown, never caused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from tracekit.analyses._l2_statistics import MIN_N
+from tracekit.model.analysis import (
+    Confidence,
+    Evidence,
+    Finding,
+    Frames,
+    Level,
+    Metric,
+    Missing,
+)
+
+__all__ = ["verdict"]
+
+LAYERS_FOR_SURE = 20
+SAMPLED, HALF_SCALED = 0.8, 0.6
+_RANK = {"critical": 3, "warn": 2, "ok": 1, "unknown": 0}
+NCU = (
+    "ncu --cache-control none --clock-control none --replay-mode application --metrics"
+    " lts__t_sectors_srcunit_tex.sum,lts__t_sectors_srcunit_tex_lookup_miss.sum YOUR_COMMAND"
+)
+WORDS = {
+    "frag_frac": "how much of the cache lies apart (frag_frac)",
+    "o32_request_frac": "misaligned requests (o32_request_frac)",
+    "page_ratio": "spread over pages (page_ratio)",
+    "footprint_l2_frac": "cache lines against the L2 (footprint_l2_frac)",
+}
+_COLUMNS = (
+    *("layer", "label", "hit_frac", "valid_cells", "cells", "median_ns", "occupancy_frac"),
+    *("frag_frac", "line_overfetch_frac", "footprint_l2_frac", "span_l2_frac"),
+)
+
+
+def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
+    """Return the findings of `l2_miss`."""
+    summary = frames["summary"].row(0, named=True)
+    if frames["counters"].is_empty():
+        return (_not_sampled(summary),)
+    found: list[Finding] = []
+    for counter in frames["counters"].iter_rows(named=True):
+        found.append(_association(frames, counter, summary, params))
+        found += _invalid(frames, counter)
+    return found
+
+
+def _not_sampled(summary: dict[str, Any]) -> Finding:
+    title, advice = _why_not_sampled(summary)
+    what = "a sampled L2 hit rate; Nsight Compute counts misses per kernel instead"
+    return Finding(
+        id="l2_miss/not-sampled",
+        level=Level.UNKNOWN,
+        title=title,
+        advice=advice,
+        caveats=("DRAM reads are no stand-in: they also grow with what has to be read once.",)
+        if summary["n_metrics"]
+        else (),
+        missing=(
+            *((Missing(what, ("gpu_metrics",), summary["command"]),) if summary["command"] else ()),
+            Missing("L2 sectors and misses of each kernel", (), NCU),
+        ),
+    )
+
+
+def _why_not_sampled(summary: dict[str, Any]) -> tuple[str, str]:
+    if summary["n_kernels"] == 0 and not summary["n_metrics"]:
+        return "not judged: no kernels and no hardware counters were recorded", ""
+    if summary["blocked"] == "permission":
+        return (
+            "L2 hit rate not collected: permission to read GPU counters was refused",
+            "Run nsys as root or with CAP_SYS_ADMIN, or load the driver with"
+            " NVreg_RestrictProfilingToAdminUsers=0 (NVIDIA's page on ERR_NVGPUCTRPERM).",
+        )
+    if summary["blocked"] == "in use":
+        return (
+            "L2 hit rate not collected: another tool holds the GPU counters",
+            "Pause it while recording (for DCGM: dcgmi profile --pause, then --resume).",
+        )
+    if summary["n_metrics"] == 0:
+        return "L2 hit rate not available: no hardware counters were sampled", ""
+    n = summary["n_metrics"]
+    advice = (
+        ""
+        if summary["command"]
+        else (
+            f"For chip {summary['chip']} look for a set with an L2 hit rate in"
+            " `nsys profile --gpu-metrics-set=help`."
+        )
+    )
+    return (
+        f"L2 miss not available from this capture: none of {n} counters is an L2 hit rate",
+        advice,
+    )
+
+
+def _association(
+    frames: Frames, counter: dict[str, Any], summary: dict[str, Any], params: Any
+) -> Finding:
+    gpu = counter["gpu"]
+    rows = frames["associations"].filter(pl.col("gpu") == gpu)
+    tested = rows.drop_nulls("severity")
+    layers = frames["layers"].filter(pl.col("gpu") == gpu)
+    best = _best(tested)
+    level = _overall(tested)
+    share = counter["n_known"] / counter["n_layers"] if counter["n_layers"] else 0.0
+    half = counter["full_scale"] != 100
+    return Finding(
+        id=f"l2_miss/association-gpu{gpu}",
+        level=level,
+        title=_measured(frames, counter, layers) + _shown(best, level, summary, counter),
+        metrics=_metrics(best, tested, counter, layers),
+        confidence=Confidence(
+            cov=share,
+            n=best["n"] if best else 0,
+            n_hi=LAYERS_FOR_SURE,
+            prov=HALF_SCALED if half else SAMPLED,
+            why="sampled hit rates, one observation a layer",
+        ),
+        advice=_advice(level, best),
+        caveats=tuple(_caveats(counter, layers, half=half)),
+        scope=(("gpu", str(gpu)), ("counter", counter["name"])),
+        thresholds={"delta_miss_pp": (params.warn_miss_pp, params.critical_miss_pp)},
+        evidence=(
+            Evidence("layers", {"gpu": gpu}, _COLUMNS, "L2 hit rate beside KV layout, by layer"),
+            Evidence("associations", {"gpu": gpu}, title="Associations over layers"),
+            Evidence("kernels", {"gpu": gpu}, title="L2 hit rate by kernel"),
+            Evidence("occupancy", {"gpu": gpu}, title="Kernels by L2 misses and occupancy"),
+        ),
+        missing=_missing(summary, counter),
+    )
+
+
+def _best(tested: pl.DataFrame) -> dict[str, Any] | None:
+    """The association to speak of: worst level, then largest coefficient."""
+    known = tested.drop_nulls("rho").with_columns(
+        pl.col("severity").replace_strict(_RANK, return_dtype=pl.Int8).alias("rank"),
+        pl.col("rho").abs().alias("size"),
+    )
+    known = known.sort("rank", "size", "x_name", descending=[True, True, False])
+    return known.row(0, named=True) if known.height else None
+
+
+def _overall(tested: pl.DataFrame) -> Level:
+    levels = set(tested.drop_nulls("rho")["severity"])
+    for level in (Level.CRITICAL, Level.WARN, Level.UNKNOWN):
+        if level.value in levels:
+            return level
+    return Level.OK if levels else Level.UNKNOWN
+
+
+def _measured(frames: Frames, counter: dict[str, Any], layers: pl.DataFrame) -> str:
+    known = layers.drop_nulls("hit_frac")
+    what = f"{known.height} layers"
+    if known.is_empty():
+        kernels = frames["kernels"].filter(pl.col("gpu") == counter["gpu"])
+        known = kernels.drop_nulls("hit_frac")
+        what = f"{known.height} kernels"
+    if known.is_empty():
+        return "no kernel has a valid L2 hit rate"
+    low, high = (float(str(known["hit_frac"].quantile(q))) for q in (0.0, 1.0))
+    return f"L2 hit rate {low:.0%} to {high:.0%} over {what} (sampled)"
+
+
+def _shown(
+    best: dict[str, Any] | None, level: Level, summary: dict[str, Any], counter: dict[str, Any]
+) -> str:
+    if best is None:
+        if summary["n_kv"] == 0:
+            return "; association with the KV layout not judged: no KV-cache markers"
+        if counter["n_layers"] == 0:
+            return "; association with the KV layout not judged: no kernel lies in a layer range"
+        return "; association with the KV layout not judged: nothing differs between layers"
+    numbers = f"rho {best['rho']:.2f}"
+    if best["rho_lo"] is not None:
+        numbers += f" [{best['rho_lo']:.2f}, {best['rho_hi']:.2f}]"
+    numbers += f", n={best['n']}"
+    if best["p_holm"] is not None:
+        numbers += f", p {best['p_holm']:.2g}"
+    what = WORDS.get(best["x_name"], best["x_name"])
+    if level in (Level.WARN, Level.CRITICAL):
+        delta = best["delta_miss_pp"]
+        return f"; misses are associated with {what}: {delta:+.0f} points, {numbers}"
+    if level is Level.OK:
+        return f"; not associated with the KV layout (closest: {what}, {numbers})"
+    if best["n"] < MIN_N:
+        return f"; {best['n']} layers are too few to judge an association with the KV layout"
+    return f"; no association with {what} shown, interval too wide ({numbers})"
+
+
+def _metrics(
+    best: dict[str, Any] | None,
+    tested: pl.DataFrame,
+    counter: dict[str, Any],
+    layers: pl.DataFrame,
+) -> tuple[Metric, ...]:
+    known = layers.drop_nulls("hit_frac")
+    rates = [known["hit_frac"].min(), known["hit_frac"].median(), known["hit_frac"].max()]
+    low, middle, high = (rate if isinstance(rate, float) else None for rate in rates)
+    found = [
+        Metric("hit_frac", middle, "1", low, high, known.height, "median layer; lowest, highest"),
+        Metric("invalid_samples", counter["invalid"], "", n=counter["samples"], doc="left out"),
+        Metric("l2_bytes", counter["l2_bytes"], "bytes", doc="size of the L2"),
+    ]
+    if best is not None:
+        found.append(
+            Metric(
+                "rho", best["rho"], "", best["rho_lo"], best["rho_hi"], best["n"], best["x_name"]
+            )
+        )
+        found.append(
+            Metric(
+                "delta_miss_pp", best["delta_miss_pp"], "pp", n=best["n"], doc="top - bottom third"
+            )
+        )
+    absent = tested.filter(pl.col("rho").is_null())
+    for row in absent.iter_rows(named=True):
+        found.append(Metric(f"rho_{row['x_name']}", None, "", n=row["n"], doc=f"n/a: {row['why']}"))
+    return tuple(found)
+
+
+def _advice(level: Level, best: dict[str, Any] | None) -> str:
+    if best is None or level not in (Level.WARN, Level.CRITICAL):
+        return ""
+    return (
+        f"Test it: run once with {best['x_name']} changed and everything else alike (a compacted"
+        " block table, or fewer tokens in the cache), and compare kernel times, not hit rates."
+    )
+
+
+def _caveats(counter: dict[str, Any], layers: pl.DataFrame, *, half: bool) -> Iterator[str]:
+    yield (
+        "An association over layers is no cause: layers also differ in footprint, and what fits"
+        " into the L2 hits whatever its order."
+    )
+    if half:
+        yield (
+            f"The counter reads half of the true share here (no sample above 50,"
+            f" {counter['at_full_scale']} exactly there): values were doubled."
+        )
+    if layers["footprint_l2_frac"].is_not_null().any():
+        yield (
+            "Footprints count what markers state; where they state a sample of the blocks, the true"
+            " footprint is larger, and line_overfetch_frac and span_l2_frac tell its shape."
+        )
+    if layers["subsample"].any():
+        yield "Some kernels are shorter than a sample: their value mixes with what ran beside them."
+
+
+def _missing(summary: dict[str, Any], counter: dict[str, Any]) -> tuple[Missing, ...]:
+    found = []
+    if summary["n_kv"] == 0:
+        what = "KV-cache markers, to compare layers by layout"
+        found.append(Missing(what, ("nvtx",), "tracekit run -- YOUR_COMMAND"))
+    if counter["n_layers"] == 0:
+        what = "NVTX ranges that name layers (layer=3) around their kernel launches"
+        found.append(Missing(what, ("nvtx",), "tracekit run -- YOUR_COMMAND"))
+    return tuple(found)
+
+
+def _invalid(frames: Frames, counter: dict[str, Any]) -> Iterator[Finding]:
+    """Say which layers (or kernels) have samples, but too few valid ones."""
+    table, name = ("layers", "layer") if counter["n_layers"] else ("kernels", "name")
+    rows = frames[table].filter(
+        (pl.col("gpu") == counter["gpu"]) & pl.col("hit_frac").is_null() & (pl.col("cells") > 0)
+    )
+    if rows.is_empty():
+        return
+    first = rows.row(0, named=True)
+    label = f"layer {first['layer']} ({first['label']})" if table == "layers" else first["name"]
+    more = f" and {rows.height - 1} more" if rows.height > 1 else ""
+    bad = first["cells"] - first["valid_cells"]
+    yield Finding(
+        id=f"l2_miss/invalid-gpu{counter['gpu']}",
+        level=Level.UNKNOWN,
+        title=f"L2 hit rate of {label}{more} unknown: {bad} of {first['cells']} samples invalid",
+        caveats=(
+            "The counter left its scale: misses counted more often than look-ups, as happens when"
+            " lines are fetched in parts. Nsight Compute can tell.",
+        ),
+        scope=(("gpu", str(counter["gpu"])), ("counter", counter["name"])),
+        evidence=(
+            Evidence(
+                table,
+                {"gpu": counter["gpu"], "hit_frac": None},
+                (name, "cells", "valid_cells"),
+                "Without a valid hit rate",
+            ),
+        ),
+        missing=(Missing("L2 sectors and misses of each kernel", (), NCU),),
+    )

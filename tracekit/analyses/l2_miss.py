@@ -1,0 +1,263 @@
+"""L2 misses of kernels and layers, and their association with how the KV cache lies in memory.
+
+The hit rate is a sampled hardware counter; only samples inside a kernel speak for it. Layers are
+then compared: do those whose cache is more broken up, or larger against the L2, miss more? An
+association is no cause, and the footprint, which usually is one, stands beside it in the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.analyses._l2_statistics import associate, judge, with_holm
+from tracekit.analyses._l2_verdict import verdict
+from tracekit.model.analysis import Analysis, Frames, param
+from tracekit.model.table import Column, Table
+from tracekit.model.trace import Trace
+from tracekit.views.kernels import kernel_names
+from tracekit.views.kv import kv_cache
+from tracekit.views.l2 import hit_counters, kernel_hits
+from tracekit.views.l2_layers import (
+    LAYER_KV,
+    kv_of_layers,
+    layer_kernels,
+    miss_by_occupancy,
+    recording,
+)
+
+__all__ = ["ANALYSIS", "Params"]
+
+I64, F64, STR = pl.Int64, pl.Float64, pl.String
+PREDICTORS = ("frag_frac", "o32_request_frac", "page_ratio", "footprint_l2_frac")
+MIN_VALID = 0.5
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameters of `l2_miss`."""
+
+    warn_miss_pp: float = param(
+        5.0, unit="pp", help="more misses in the most than in the least broken layers: warning"
+    )
+    critical_miss_pp: float = param(10.0, unit="pp", help="the same: critical")
+
+
+_HITS = (
+    Column("n_kernels", I64, "", "kernel executions"),
+    Column("time_ns", I64, "ns", "sum of their durations"),
+    Column("median_ns", F64, "ns", "median duration"),
+    Column("cells", I64, "", "samples inside the kernels"),
+    Column("valid_cells", I64, "", "of these, within the counter's scale"),
+    Column("raw_mean", F64, "", "mean of the valid samples as recorded"),
+    Column("hit_frac", F64, "1", "L2 hit rate, sampled; null when half the samples are invalid"),
+    Column("miss_frac", F64, "1", "1 - hit_frac"),
+    Column("subsample", pl.Boolean, "", "no sample lies inside a kernel: weighed by overlap"),
+    Column("occupancy_frac", F64, "1", "resident warps of the most that fit; null: not sampled"),
+)
+LAYERS = Table(
+    "layers",
+    (
+        Column("gpu", pl.Int16, "", "GPU"),
+        Column("layer", pl.Int32, "", "layer"),
+        Column("label", STR, "", "text of its first range"),
+        Column("of", STR, "", "attention kernels where there are any, else all kernels"),
+        *_HITS,
+        *LAYER_KV,
+    ),
+    "L2 hit rate of one layer beside its KV layout when its kernels were launched",
+)
+KERNELS = Table(
+    "kernels",
+    (
+        Column("gpu", pl.Int16, "", "GPU"),
+        Column("name", STR, "", "kernel name"),
+        Column("kind", STR, "", "kernel class"),
+        *_HITS,
+    ),
+    "L2 hit rate of one kernel, longest first",
+)
+ASSOCIATIONS = Table(
+    "associations",
+    (
+        Column("gpu", pl.Int16, "", "GPU"),
+        Column("x_name", STR, "", "property of the layer"),
+        Column("y_name", STR, "", "what it is compared with"),
+        Column("n", I64, "", "layers for which both are known"),
+        Column("n_eff", F64, "", "layers as independent observations"),
+        *(Column(c, F64, "1", "Pearson, Fisher interval") for c in ("r", "r_lo", "r_hi")),
+        *(Column(c, F64, "1", "Spearman, 95 % interval") for c in ("rho", "rho_lo", "rho_hi")),
+        Column("p_perm", F64, "1", "two-sided permutation p of rho, from n = 5"),
+        Column("p_holm", F64, "1", "the same, adjusted for the number of properties tested"),
+        *(
+            Column(c, F64, "1", "Pearson with the cache's bytes held fixed")
+            for c in ("partial_r", "partial_lo", "partial_hi")
+        ),
+        Column("delta_miss_pp", F64, "pp", "misses of the top third of layers minus the bottom"),
+        Column("severity", STR, "", "level; null for what is shown without being judged"),
+        Column("why", STR, "", "why there is no coefficient; empty where there is one"),
+    ),
+    "association over layers: layout with misses (judged), misses with time (shown)",
+)
+COUNTERS = Table(
+    "counters",
+    (
+        Column("gpu", pl.Int16, "", "GPU"),
+        Column("name", STR, "", "exact name of the counter"),
+        Column("samples", I64, "", "samples"),
+        Column("invalid", I64, "", "samples outside of the scale, left out"),
+        Column("at_full_scale", I64, "", "samples exactly at full scale"),
+        Column("full_scale", I64, "", "value that means every look-up hits: 100, or 50"),
+        Column("l2_bytes", I64, "bytes", "size of the L2; null when unknown"),
+        Column("n_layers", I64, "", "layers with kernels"),
+        Column("n_known", I64, "", "layers whose hit rate is known"),
+    ),
+    "L2 hit-rate counter of one GPU",
+)
+OCCUPANCY = Table(
+    "occupancy",
+    (
+        Column("gpu", pl.Int16, "", "GPU"),
+        Column("miss_bin", STR, "", "L2 miss share, percent"),
+        Column("occupancy_bin", STR, "", "resident warps, percent of the most that fit"),
+        Column("n_kernels", I64, "", "kernel executions"),
+        Column("time_ns", I64, "ns", "sum of their durations"),
+        Column("dram_frac", F64, "1", "DRAM read and write over them; null: not sampled"),
+    ),
+    "kernels by L2 miss share and occupancy",
+)
+SUMMARY = Table(
+    "summary",
+    (
+        Column("n_kernels", I64, "", "kernel executions"),
+        Column("n_metrics", I64, "", "sampled counters of any kind"),
+        Column("n_layers", I64, "", "layers with kernels on sampled GPUs"),
+        Column("n_kv", I64, "", "KV block records"),
+        Column("blocked", STR, "", "permission, in use, or empty: what kept counters away"),
+        Column("chip", STR, "", "chip, empty when unknown"),
+        Column("command", STR, "", "command that records the counters"),
+    ),
+    "what the verdict also needs; one row",
+)
+
+
+def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
+    """Return the frames of `ANALYSIS`."""
+    hits = kernel_hits(trace)
+    layers = _layers(trace)
+    names = kernel_names(trace).select("name_key", "name")
+    by_name = _rates(trace, hits.join(names, on="name_key", how="left"), ["gpu", "name", "kind"])
+    known = recording(trace)
+    summary = {"n_layers": layers.height, "n_kv": kv_cache(trace).records.height, **known}
+    return {
+        "layers": layers,
+        "kernels": KERNELS.conform(by_name.sort(["time_ns", "name"], descending=[True, False])),
+        "associations": _associations(layers, params),
+        "counters": _counters(trace, layers),
+        "occupancy": OCCUPANCY.conform(miss_by_occupancy(trace)),
+        "summary": SUMMARY.conform(pl.DataFrame([summary])),
+    }
+
+
+def _rates(trace: Trace, hits: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    """Pool kernels: sums first, then ratios."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = hits.group_by(key).agg(
+        pl.len().alias("n_kernels"),
+        length.sum().alias("time_ns"),
+        length.median().alias("median_ns"),
+        pl.col("cells", "valid_cells", "raw_integral", "covered_ns").sum(),
+        pl.col("subsample").any(),
+        (pl.col("warps_integral").sum() / pl.col("warps_ns").sum()).alias("occupancy_frac"),
+    )
+    scales = [(c.gpu, c.full_scale) for c in hit_counters(trace)]
+    scale = pl.DataFrame(scales, schema={"gpu": pl.Int16, "full_scale": I64}, orient="row")
+    raw = pl.when(pl.col("covered_ns") > 0).then(pl.col("raw_integral") / pl.col("covered_ns"))
+    enough = (pl.col("cells") > 0) & (pl.col("valid_cells") >= MIN_VALID * pl.col("cells"))
+    sums = sums.join(scale, on="gpu", how="left").with_columns(raw.alias("raw_mean"))
+    hit = pl.when(enough).then(pl.col("raw_mean") / pl.col("full_scale"))
+    return sums.with_columns(
+        hit.alias("hit_frac"), (1 - hit).alias("miss_frac"), pl.col("occupancy_frac").fill_nan(None)
+    )
+
+
+def _layers(trace: Trace) -> pl.DataFrame:
+    """Hit rates of layers beside the layout of their KV cache."""
+    chosen = layer_kernels(trace)
+    rates = _rates(trace, chosen, ["gpu", "layer"])
+    first = chosen.group_by("gpu", "layer").agg(pl.col("label", "of").sort_by("start_ns").first())
+    rates = rates.join(first, on=["gpu", "layer"], how="left")
+    rates = rates.join(kv_of_layers(trace), on=["gpu", "layer"], how="left")
+    return LAYERS.conform(rates.sort("gpu", "layer"))
+
+
+def _associations(layers: pl.DataFrame, params: Params) -> pl.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for (gpu,), own in layers.group_by("gpu", maintain_order=True):
+        if not own["frag_frac"].is_not_null().any():
+            continue
+        coverage = own["miss_frac"].is_not_null().mean()
+        share = float(coverage) if isinstance(coverage, float) else 0.0
+        miss = _array(own, "miss_frac")
+        tested = [
+            {"x_name": x, **associate(_array(own, x), miss, _array(own, "bytes"))}
+            for x in PREDICTORS
+        ]
+        for row in with_holm(tested):
+            level = judge(row, share, params).value
+            rows.append({**row, "gpu": gpu, "y_name": "miss_frac", "severity": level})
+        time = associate(miss, _array(own, "median_ns")) | {"delta_miss_pp": None}
+        rows.append({**time, "gpu": gpu, "x_name": "miss_frac", "y_name": "median_ns"})
+    return pl.DataFrame(rows, schema=ASSOCIATIONS.schema)
+
+
+def _array(rows: pl.DataFrame, column: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return rows[column].cast(F64).fill_null(np.nan).to_numpy()
+
+
+def _counters(trace: Trace, layers: pl.DataFrame) -> pl.DataFrame:
+    sizes = {gpu.index: gpu.l2_bytes for gpu in trace.gpus}
+    rows = []
+    for counter in hit_counters(trace):
+        own = layers.filter(pl.col("gpu") == counter.gpu)
+        rows.append(
+            {
+                "gpu": counter.gpu,
+                "name": counter.name,
+                "samples": counter.valid.size,
+                "invalid": int((~counter.valid).sum()),
+                "at_full_scale": int((counter.cells.value == counter.full_scale).sum()),
+                "full_scale": counter.full_scale,
+                "l2_bytes": sizes.get(counter.gpu),
+                "n_layers": own.height,
+                "n_known": int(own["miss_frac"].is_not_null().sum()),
+            }
+        )
+    return pl.DataFrame(rows, schema=COUNTERS.schema)
+
+
+def plot(frames: Frames, axes: object) -> None:
+    """Draw the L2 hit rate of each layer against what its cache lines fill of the L2."""
+    known = frames["layers"].drop_nulls(["hit_frac", "line_overfetch_frac"])
+    axes.scatter(known["line_overfetch_frac"].to_list(), known["hit_frac"].to_list())  # type: ignore[attr-defined]
+    for row in known.iter_rows(named=True):
+        axes.annotate(str(row["layer"]), (row["line_overfetch_frac"], row["hit_frac"]))  # type: ignore[attr-defined]
+    axes.set_xlabel("extra 128 B cache lines that KV blocks touch (share)")  # type: ignore[attr-defined]
+    axes.set_ylabel("sampled L2 hit rate (share, 0..1)")  # type: ignore[attr-defined]
+
+
+_VIEWS = (kernel_hits, hit_counters, kernel_names, kv_of_layers, miss_by_occupancy, recording)
+ANALYSIS = Analysis(
+    name="l2_miss",
+    question="Which kernels and layers miss the L2, and is that associated with the KV layout?",
+    requires=(),
+    uses=tuple(sorted(frozenset().union(*(v.uses for v in _VIEWS)))),
+    params=Params,
+    results=(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY, SUMMARY),
+    compute=compute,
+    verdict=verdict,
+    plot=plot,
+)
