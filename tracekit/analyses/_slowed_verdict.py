@@ -1,0 +1,113 @@
+"""Findings on kernels and copies that a collective slows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from tracekit.analyses._comm_words import partner_name, pct, time
+from tracekit.model.analysis import Confidence, Evidence, Finding, Frames, Level, Metric
+
+__all__ = ["slowed"]
+
+OBSERVATIONS_FOR_SURE = 20
+_COLUMNS = (
+    "name",
+    "n_outside",
+    "n_inside",
+    "outside_ns",
+    "inside_ns",
+    "slowdown_ratio",
+    "excess_ns",
+)
+Row = Mapping[str, Any]
+
+
+def slowed(frames: Frames, facts: Row, params: Any) -> tuple[Finding, ...]:
+    """Return one finding on work that takes longer inside collectives, if there is any.
+
+    Args:
+        frames: With ``slowed_compute``.
+        facts: Row of ``facts``.
+        params: Thresholds of `allreduce_contention`.
+    """
+    rows = frames["slowed_compute"].filter(pl.col("slowdown_lo_ratio") >= params.slower_ratio)
+    span = facts["span_ns"] or 0
+    excess = int(rows["excess_ns"].sum())
+    share = excess / span if span else 0.0
+    if share < params.warn_frac:
+        return ()
+    worst = rows.row(0, named=True)
+    n = min(worst["n_inside"], worst["n_outside"])
+    hidden = int(rows["hidden_ns"].sum())
+    critical = worst["slowdown_lo_ratio"] >= params.critical_ratio and share >= params.critical_frac
+    pays = hidden > excess
+    title = (
+        f"{partner_name(worst['kind'])} take {worst['slowdown_ratio']:.2f}x as long inside"
+        f" collectives ({time(worst['outside_ns'])} alone, {time(worst['inside_ns'])} beside):"
+        f" {time(excess)} more, {pct(share)} of the capture"
+    )
+    return (
+        Finding(
+            id="allreduce_contention/slowed_compute",
+            level=Level.CRITICAL if critical and not pays else Level.WARN,
+            title=title,
+            metrics=_metrics(worst, excess, hidden, share, n),
+            at_stake_ns=excess,
+            at_stake_frac=share,
+            at_stake_of="capture",
+            confidence=Confidence(
+                n=n, n_hi=OBSERVATIONS_FOR_SURE, prov=0.6, why="collectives recognised by name"
+            ),
+            advice=_advice(excess, hidden),
+            caveats=(
+                "Associated with the collective, not proven to be caused by it.",
+                "Only kernels of one name, grid and block are compared; time off the critical path"
+                " costs nothing.",
+            ),
+            thresholds={
+                "slowdown_ratio": (params.slower_ratio, params.critical_ratio),
+                "excess_frac": (params.warn_frac, params.critical_frac),
+            },
+            evidence=(
+                Evidence(
+                    "slowed_compute",
+                    {},
+                    _COLUMNS,
+                    "Work inside and outside of collectives",
+                ),
+            ),
+        ),
+    )
+
+
+def _metrics(worst: Row, excess: int, hidden: int, share: float, n: int) -> tuple[Metric, ...]:
+    return (
+        Metric(
+            "slowdown_ratio",
+            worst["slowdown_ratio"],
+            "x",
+            worst["slowdown_lo_ratio"],
+            worst["slowdown_hi_ratio"],
+            n,
+            "median inside over median outside",
+        ),
+        Metric("excess_ns", excess, "ns", n=worst["n_inside"], doc="above the median outside"),
+        Metric("excess_frac", share, "1", doc="of the capture"),
+        Metric("hidden_ns", hidden, "ns", doc="communication that ran meanwhile"),
+    )
+
+
+def _advice(excess: int, hidden: int) -> str:
+    if hidden > excess:
+        return (
+            f"The overlap still pays: it hides {time(hidden)} of communication for {time(excess)}"
+            " of slower work. Fewer channels for the collective, or overlapping it with work that"
+            " needs less memory, may win part of that back."
+        )
+    return (
+        f"The overlap does not pay: it hides {time(hidden)} of communication and costs"
+        f" {time(excess)}. Run the collective after this work, or give it fewer channels."
+    )
