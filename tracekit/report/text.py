@@ -9,7 +9,7 @@ from tracekit.model.diagnosis import Diagnosis
 from tracekit.report import summary
 from tracekit.report.evidence import grids
 from tracekit.report.lines import DEFAULT_WIDTH, Lines
-from tracekit.report.names import printable
+from tracekit.report.names import sentence
 
 __all__ = ["DEFAULT_TOP", "render"]
 
@@ -34,14 +34,15 @@ def render(
         top: Rows of every table; None for `DEFAULT_TOP`.
         width: Columns of the terminal; commands to copy are never broken and may be wider.
         color: Whether to add ANSI colours.
-        verbose: Whether findings that are fine are shown with all their numbers too.
+        verbose: Whether findings that are fine, or measured without being judged, are shown with
+            all their numbers too.
     """
     limit = DEFAULT_TOP if top is None else top
     page = Lines(width, color=color)
     _head(page, diagnosis, verbose=verbose)
     _headlines(page, [f for f in diagnosis.findings if f.level in _SHOWN])
-    full = _SHOWN + ((Level.OK,) if verbose else ())
-    for number, finding in enumerate((f for f in diagnosis.findings if f.level in full), 1):
+    full = [f for f in diagnosis.findings if f.level in _SHOWN or (verbose and _measured(f))]
+    for number, finding in enumerate(full, 1):
         _finding(page, diagnosis, finding, number, limit)
     if not verbose:
         _fine(page, diagnosis)
@@ -49,11 +50,16 @@ def render(
     return page.text()
 
 
+def _measured(finding: Finding) -> bool:
+    """Whether a finding without a problem has something to show: also what could not be judged."""
+    return finding.level is not Level.UNKNOWN or bool(finding.metrics and finding.evidence)
+
+
 def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
     """The answer in a sentence, then what was recorded and what it lacks."""
     if diagnosis.overview.has_device_activity:
         for sentence in diagnosis.overview.perspective:
-            page.line(printable(sentence), "bold")
+            page.line(sentence(sentence), "bold")
     page.line(summary.verdict(diagnosis), "bold")
     page.line()
     page.fields(("Report", summary.report_line(r)) for r in diagnosis.reports)
@@ -90,17 +96,17 @@ def _headlines(page: Lines, bad: Sequence[Finding]) -> None:
         head = f"{number}. {summary.LEVEL_WORDS[finding.level]}"
         at_stake = summary.stake(finding)
         more = f" (at stake {at_stake})" if at_stake else ""
-        page.title(finding.level, head, printable(finding.title) + more)
+        page.title(finding.level, head, sentence(finding.title) + more)
 
 
 def _finding(page: Lines, diagnosis: Diagnosis, finding: Finding, number: int, top: int) -> None:
     page.line()
     head = f"{number}. {summary.LEVEL_WORDS[finding.level]}"
-    page.title(finding.level, head, printable(finding.title))
+    page.title(finding.level, head, sentence(finding.title))
     page.fields(
         (
             ("At stake", summary.stake(finding)),
-            ("Do", printable(finding.advice)),
+            ("Do", sentence(finding.advice)),
             ("Where", summary.place(finding)),
             ("Confidence", summary.confidence(finding)),
         )
@@ -117,7 +123,7 @@ def _finding(page: Lines, diagnosis: Diagnosis, finding: Finding, number: int, t
     if finding.caveats:
         page.line("It could be wrong:", "dim", 2)
         for caveat in finding.caveats:
-            page.line(f"- {printable(caveat)}", indent=4)
+            page.line(f"- {sentence(caveat)}", indent=4)
 
 
 def _fine(page: Lines, diagnosis: Diagnosis) -> None:
@@ -128,7 +134,7 @@ def _fine(page: Lines, diagnosis: Diagnosis) -> None:
     page.line("Looked at, nothing to do (-v shows their numbers)", "bold")
     for finding in fine:
         sure = finding.confidence.label if finding.confidence else "not stated"
-        page.title(Level.OK, "  OK", f"{printable(finding.title)} [confidence {sure}]")
+        page.title(Level.OK, "  OK", f"{sentence(finding.title)} [confidence {sure}]")
 
 
 def _unjudged(page: Lines, diagnosis: Diagnosis) -> None:
