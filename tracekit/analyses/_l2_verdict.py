@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.analyses._l2_gaps import invalid, not_sampled
 from tracekit.analyses._l2_statistics import MIN_N
 from tracekit.model.analysis import (
     Confidence,
@@ -23,10 +24,6 @@ __all__ = ["verdict"]
 LAYERS_FOR_SURE = 20
 SAMPLED, HALF_SCALED = 0.8, 0.6
 _RANK = {"critical": 3, "warn": 2, "ok": 1, "unknown": 0}
-NCU = (
-    "ncu --cache-control none --clock-control none --replay-mode application --metrics"
-    " lts__t_sectors_srcunit_tex.sum,lts__t_sectors_srcunit_tex_lookup_miss.sum YOUR_COMMAND"
-)
 WORDS = {
     "frag_frac": "how much of the cache lies apart (frag_frac)",
     "o32_request_frac": "misaligned requests (o32_request_frac)",
@@ -43,61 +40,12 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     """Return the findings of `l2_miss`."""
     summary = frames["summary"].row(0, named=True)
     if frames["counters"].is_empty():
-        return (_not_sampled(summary),)
+        return (not_sampled(summary),)
     found: list[Finding] = []
     for counter in frames["counters"].iter_rows(named=True):
         found.append(_association(frames, counter, summary, params))
-        found += _invalid(frames, counter)
+        found += invalid(frames, counter)
     return found
-
-
-def _not_sampled(summary: dict[str, Any]) -> Finding:
-    title, advice = _why_not_sampled(summary)
-    what = "a sampled L2 hit rate; Nsight Compute counts misses per kernel instead"
-    return Finding(
-        id="l2_miss/not-sampled",
-        level=Level.UNKNOWN,
-        title=title,
-        advice=advice,
-        caveats=("DRAM reads are no stand-in: they also grow with what has to be read once.",)
-        if summary["n_metrics"]
-        else (),
-        missing=(
-            *((Missing(what, ("gpu_metrics",), summary["command"]),) if summary["command"] else ()),
-            Missing("L2 sectors and misses of each kernel", (), NCU),
-        ),
-    )
-
-
-def _why_not_sampled(summary: dict[str, Any]) -> tuple[str, str]:
-    if summary["n_kernels"] == 0 and not summary["n_metrics"]:
-        return "not judged: no kernels and no hardware counters were recorded", ""
-    if summary["blocked"] == "permission":
-        return (
-            "L2 hit rate not collected: permission to read GPU counters was refused",
-            "Run nsys as root or with CAP_SYS_ADMIN, or load the driver with"
-            " NVreg_RestrictProfilingToAdminUsers=0 (NVIDIA's page on ERR_NVGPUCTRPERM).",
-        )
-    if summary["blocked"] == "in use":
-        return (
-            "L2 hit rate not collected: another tool holds the GPU counters",
-            "Pause it while recording (for DCGM: dcgmi profile --pause, then --resume).",
-        )
-    if summary["n_metrics"] == 0:
-        return "L2 hit rate not available: no hardware counters were sampled", ""
-    n = summary["n_metrics"]
-    advice = (
-        ""
-        if summary["command"]
-        else (
-            f"For chip {summary['chip']} look for a set with an L2 hit rate in"
-            " `nsys profile --gpu-metrics-set=help`."
-        )
-    )
-    return (
-        f"L2 miss not available from this capture: none of {n} counters is an L2 hit rate",
-        advice,
-    )
 
 
 def _association(
@@ -139,11 +87,15 @@ def _association(
 
 def _best(tested: pl.DataFrame) -> dict[str, Any] | None:
     """The association to speak of: worst level, then largest coefficient."""
-    known = tested.drop_nulls("rho").with_columns(
-        pl.col("severity").replace_strict(_RANK, return_dtype=pl.Int8).alias("rank"),
-        pl.col("rho").abs().alias("size"),
+    known = (
+        tested.with_row_index("place")
+        .drop_nulls("rho")
+        .with_columns(
+            pl.col("severity").replace_strict(_RANK, return_dtype=pl.Int8).alias("rank"),
+            pl.col("rho").abs().alias("size"),
+        )
     )
-    known = known.sort("rank", "size", "x_name", descending=[True, True, False])
+    known = known.sort("rank", "size", "place", descending=[True, True, False])
     return known.row(0, named=True) if known.height else None
 
 
@@ -204,24 +156,26 @@ def _metrics(
     rates = [known["hit_frac"].min(), known["hit_frac"].median(), known["hit_frac"].max()]
     low, middle, high = (rate if isinstance(rate, float) else None for rate in rates)
     found = [
-        Metric("hit_frac", middle, "1", low, high, known.height, "median layer; lowest, highest"),
-        Metric("invalid_samples", counter["invalid"], "", n=counter["samples"], doc="left out"),
+        Metric("hit_frac", middle, "1", low, high, known.height, "median layer [lowest, highest]"),
+        Metric(
+            "invalid_samples",
+            counter["invalid"],
+            "",
+            n=counter["samples"],
+            doc="samples off the scale, left out",
+        ),
         Metric("l2_bytes", counter["l2_bytes"], "bytes", doc="size of the L2"),
     ]
     if best is not None:
-        found.append(
-            Metric(
-                "rho", best["rho"], "", best["rho_lo"], best["rho_hi"], best["n"], best["x_name"]
-            )
-        )
-        found.append(
-            Metric(
-                "delta_miss_pp", best["delta_miss_pp"], "pp", n=best["n"], doc="top - bottom third"
-            )
-        )
+        n, interval = best["n"], (best["rho_lo"], best["rho_hi"])
+        found += [
+            Metric("rho", best["rho"], "", *interval, n, f"rho, misses with {best['x_name']}"),
+            Metric("delta_miss_pp", best["delta_miss_pp"], "pp", n=n, doc="top - bottom third"),
+        ]
     absent = tested.filter(pl.col("rho").is_null())
     for row in absent.iter_rows(named=True):
-        found.append(Metric(f"rho_{row['x_name']}", None, "", n=row["n"], doc=f"n/a: {row['why']}"))
+        doc = f"rho of {row['x_name']}, n/a: {row['why']}"
+        found.append(Metric(f"rho_{row['x_name']}", None, "", n=row["n"], doc=doc))
     return tuple(found)
 
 
@@ -262,36 +216,3 @@ def _missing(summary: dict[str, Any], counter: dict[str, Any]) -> tuple[Missing,
         what = "NVTX ranges that name layers (layer=3) around their kernel launches"
         found.append(Missing(what, ("nvtx",), "tracekit run -- YOUR_COMMAND"))
     return tuple(found)
-
-
-def _invalid(frames: Frames, counter: dict[str, Any]) -> Iterator[Finding]:
-    """Say which layers (or kernels) have samples, but too few valid ones."""
-    table, name = ("layers", "layer") if counter["n_layers"] else ("kernels", "name")
-    rows = frames[table].filter(
-        (pl.col("gpu") == counter["gpu"]) & pl.col("hit_frac").is_null() & (pl.col("cells") > 0)
-    )
-    if rows.is_empty():
-        return
-    first = rows.row(0, named=True)
-    label = f"layer {first['layer']} ({first['label']})" if table == "layers" else first["name"]
-    more = f" and {rows.height - 1} more" if rows.height > 1 else ""
-    bad = first["cells"] - first["valid_cells"]
-    yield Finding(
-        id=f"l2_miss/invalid-gpu{counter['gpu']}",
-        level=Level.UNKNOWN,
-        title=f"L2 hit rate of {label}{more} unknown: {bad} of {first['cells']} samples invalid",
-        caveats=(
-            "The counter left its scale: misses counted more often than look-ups, as happens when"
-            " lines are fetched in parts. Nsight Compute can tell.",
-        ),
-        scope=(("gpu", str(counter["gpu"])), ("counter", counter["name"])),
-        evidence=(
-            Evidence(
-                table,
-                {"gpu": counter["gpu"], "hit_frac": None},
-                (name, "cells", "valid_cells"),
-                "Without a valid hit rate",
-            ),
-        ),
-        missing=(Missing("L2 sectors and misses of each kernel", (), NCU),),
-    )

@@ -63,12 +63,12 @@ LAYERS = Table(
     (
         Column("gpu", pl.Int16, "", "GPU"),
         Column("layer", pl.Int32, "", "layer"),
-        Column("label", STR, "", "text of its first range"),
+        Column("label", STR, "", "text of its first range, without the layer"),
         Column("of", STR, "", "attention kernels where there are any, else all kernels"),
         *_HITS,
         *LAYER_KV,
     ),
-    "L2 hit rate of one layer beside its KV layout when its kernels were launched",
+    "L2 hit rate of one layer beside its KV layout when its kernels were launched, best first",
 )
 KERNELS = Table(
     "kernels",
@@ -189,9 +189,11 @@ def _layers(trace: Trace) -> pl.DataFrame:
     chosen = layer_kernels(trace)
     rates = _rates(trace, chosen, ["gpu", "layer"])
     first = chosen.group_by("gpu", "layer").agg(pl.col("label", "of").sort_by("start_ns").first())
+    first = first.with_columns(pl.col("label").str.replace(r"\blayer[=: ]\d+ *", ""))
     rates = rates.join(first, on=["gpu", "layer"], how="left")
     rates = rates.join(kv_of_layers(trace), on=["gpu", "layer"], how="left")
-    return LAYERS.conform(rates.sort("gpu", "layer"))
+    order = ["gpu", "hit_frac", "layer"]
+    return LAYERS.conform(rates.sort(order, descending=[False, True, False], nulls_last=True))
 
 
 def _associations(layers: pl.DataFrame, params: Params) -> pl.DataFrame:
