@@ -1,0 +1,1 @@
+"""What tracekit costs, as ratios measured in one run."""
