@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.model.analysis import Finding, Frames, Level, Missing
+from tracekit.model.analysis import Evidence, Finding, Frames, Level, Metric, Missing
 
 __all__ = [
     "UNCLASSIFIED_LIMIT",
@@ -18,7 +18,6 @@ __all__ = [
     "opaque_caveat",
     "partner_name",
     "pct",
-    "size",
     "source_note",
     "time",
     "unmatched",
@@ -82,16 +81,6 @@ def time(ns: float | None) -> str:
         if abs(ns) >= factor:
             return f"{_digits(ns / factor)} {unit}"
     return f"{ns:.0f} ns"
-
-
-def size(n_bytes: float | None) -> str:
-    """Return bytes in decimal units."""
-    if n_bytes is None:
-        return "unknown size"
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if n_bytes >= factor:
-            return f"{_digits(n_bytes / factor)} {unit}"
-    return f"{n_bytes:.0f} B"
 
 
 def pct(frac: float | None, decimals: int | None = None) -> str:
@@ -203,14 +192,33 @@ def _unmatched_one(
         if several
         else (f"{what} unknown: {why}")
     )
+    raw = frames["raw_durations"].filter(pl.col("comm").is_in(own["comm"].implode()))
+    longest = raw.sort("n", descending=True, maintain_order=True).row(0, named=True)
     return Finding(
         id=f"{analysis}/{status.replace(' ', '_')}",
         level=Level.UNKNOWN,
         title=f"{title}; {amount(n, 'communication kernel')} not judged",
+        metrics=(
+            Metric(
+                "raw_median_ns",
+                longest["median_ns"],
+                "ns",
+                n=longest["n"],
+                doc=f"median {op_name(longest['op'])} kernel: upper bound, includes waiting",
+            ),
+        ),
         caveats=(
             "Durations of communication kernels include waiting for late ranks: without the other"
             " ranks they are upper bounds of the transfer.",
             *opaque_caveat(frames["facts"].row(0, named=True)),
+        ),
+        evidence=(
+            Evidence(
+                "raw_durations",
+                {"comm": own["comm"].to_list()},
+                ("op", "bytes", "beside_work", "n", "min_ns", "median_ns", "max_ns"),
+                "Kernel durations, waiting included",
+            ),
         ),
         missing=(_what_would_tell(status),),
     )

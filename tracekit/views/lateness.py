@@ -12,13 +12,14 @@ from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.coll_instances import instances, matching
 from tracekit.views.collectives import collectives
-from tracekit.views.overlap import COMM_KINDS, merged
+from tracekit.views.overlap import COMM_KINDS, merged, queued_kernels
 from tracekit.views.step_time import CAPTURE, step_time
 
 __all__ = [
     "HOST_LATE",
     "IDLE",
     "LATENESS",
+    "QUEUED",
     "RANK_WAITS",
     "SKEW",
     "lateness",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 HOST_LATE, IDLE = "host launches late", "idle, work queued or waiting for an event"
+QUEUED = "ready, other work holds the GPU"
 SETTLED_FROM = 20
 """From so many collectives on, the first of a communicator is left out: ranks do not start
 recording at one instant."""
@@ -201,26 +203,28 @@ def skews(trace: Trace) -> pl.DataFrame:
     return found.cast(SKEW).sort(_BY, nulls_last=True)
 
 
-@view(of=[activity, attribution, _members, rank_labels])
+@view(of=[activity, attribution, _members, queued_kernels, rank_labels])
 def lateness(trace: Trace) -> pl.DataFrame:
     """Return what late ranks did that early ranks did not.
 
     Between one collective and the next, each moment of a rank's GPU is put under the kinds of work
     that ran, or idle because the host had not launched yet, or idle otherwise. The difference of
     the late and the earliest rank, summed over collectives, says where the lateness comes from.
+    Time in which the collective itself was ready while other work held the GPU is `QUEUED`.
 
     Returns:
         Frame of `LATENESS`, sorted by comm, op, step_group, then most lateness first and largest
         difference first. extra_frac is of the summed lateness; kinds that run at once on several
         streams count each, so shares may add up to more than 1.
     """
-    rows = _segments(_members(trace))
+    rows = _segments(_members(trace), queued_kernels(trace))
     parts = []
     for group in rows.partition_by("report", "gpu", "pid", maintain_order=True):
         starts = group["_since_ns"].to_numpy()
-        ends = np.maximum(group["start_ns"].to_numpy(), starts)
+        ends = np.maximum(group["_until_ns"].to_numpy(), starts)
+        queued = (group["start_ns"] - group["_until_ns"]).clip(lower_bound=0).to_numpy()
         for what, union in _accounts(trace, group).items():
-            spent = intervals.overlap_ns(starts, ends, *union)
+            spent = queued if what == QUEUED else intervals.overlap_ns(starts, ends, *union)
             part = group.select("instance", "rank_id", pl.lit(what, pl.String).alias("what"))
             parts.append(part.with_columns(pl.Series("spent_ns", spent)))
     if not parts:
@@ -228,8 +232,11 @@ def lateness(trace: Trace) -> pl.DataFrame:
     return _differences(trace, rows, pl.concat(parts))
 
 
-def _segments(members: pl.DataFrame) -> pl.DataFrame:
-    """Members with the end of the rank's previous collective; first ones left out."""
+def _segments(members: pl.DataFrame, queued: pl.DataFrame) -> pl.DataFrame:
+    """Members with the time since the rank's previous collective; first ones left out."""
+    ready = queued.select("activity", pl.col("ready_ns").alias("_until_ns"))
+    members = members.join(ready, on="activity", how="left", maintain_order="left")
+    members = members.with_columns(pl.coalesce("_until_ns", "start_ns").alias("_until_ns"))
     before = pl.col("end_ns").shift(1).over("comm", "rank_id")
     rows = members.sort("comm", "rank_id", "instance").with_columns(before.alias("_since_ns"))
     return rows.filter(pl.col("_since_ns").is_not_null().all().over("instance"))
@@ -257,6 +264,7 @@ def _accounts(trace: Trace, group: pl.DataFrame) -> dict[str, Intervals]:
     host_until = np.clip(launch, idle_from, np.maximum(starts, idle_from))
     found[HOST_LATE] = intervals.union(idle_from, host_until)
     found[IDLE] = intervals.union(host_until, starts)
+    found[QUEUED] = intervals.union([], [])
     return found
 
 

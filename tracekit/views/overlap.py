@@ -19,16 +19,22 @@ __all__ = [
     "ALONE_FRAC",
     "COMM_KINDS",
     "CONTENDED_FRAC",
+    "MIN_LAG_NS",
     "CommOverlap",
     "comm_overlap",
     "company_of",
     "contention_cases",
     "merged",
+    "queued_kernels",
 ]
 
 COMM_KINDS = ("comm", "custom_comm")
 ALONE_FRAC, CONTENDED_FRAC = 0.05, 0.5
 """Up to this share of overlap a collective is a baseline; from this share on it is contended."""
+MIN_LAG_NS = 20_000
+"""Shorter lags are the ordinary latency of a launch."""
+BUSY_FRAC = 0.9
+"""Share of the lag during which other work must have kept the GPU busy."""
 _STREAM = ["report", "gpu", "pid", "context", "stream"]
 
 
@@ -69,6 +75,19 @@ def comm_overlap(trace: Trace) -> CommOverlap:
     by_kind = pl.concat(kinds) if kinds else pl.DataFrame(schema=schema)
     kernels = found.drop("_at")
     return CommOverlap(kernels, by_kind.sort("activity", "kind"))
+
+
+@view(of=[comm_overlap])
+def queued_kernels(trace: Trace) -> pl.DataFrame:
+    """Return the communication kernels that were ready but queued behind other work.
+
+    Returns:
+        Rows of `CommOverlap.kernels` with a lag of at least `MIN_LAG_NS`, during at least
+        `BUSY_FRAC` of which other work kept the GPU busy.
+    """
+    lag = pl.col("lag_ns")
+    held = pl.col("queued_ns") >= BUSY_FRAC * lag
+    return comm_overlap(trace).kernels.filter((lag >= MIN_LAG_NS) & held)
 
 
 def company_of(work: pl.DataFrame, group: pl.DataFrame) -> pl.DataFrame:

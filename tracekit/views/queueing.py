@@ -11,15 +11,17 @@ from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import collectives
-from tracekit.views.overlap import COMM_KINDS, comm_overlap, company_of, merged
+from tracekit.views.overlap import (
+    COMM_KINDS,
+    MIN_LAG_NS,
+    company_of,
+    merged,
+    queued_kernels,
+)
 from tracekit.views.step_time import share_of_steps, step_time
 
 __all__ = ["QUEUEING", "queueing"]
 
-MIN_LAG_NS = 20_000
-"""Shorter lags are the ordinary latency of a launch."""
-BUSY_FRAC = 0.9
-"""Share of the lag during which other work must have kept the GPU busy."""
 WAITS_FOR_EVENT = 2
 """``sync_type`` of a stream that waits for an event."""
 QUEUEING = pl.Schema(
@@ -41,7 +43,7 @@ QUEUEING = pl.Schema(
 _BY = ["comm", "op", "partner", "dependency", "one_rank"]
 
 
-@view("sync", of=[activity, attribution, collectives, comm_overlap, matching, step_time, steps])
+@view("sync", of=[activity, attribution, collectives, queued_kernels, matching, step_time, steps])
 def queueing(trace: Trace) -> pl.DataFrame:
     """Return how long collectives waited to start behind other work of their GPU.
 
@@ -76,18 +78,15 @@ def queueing(trace: Trace) -> pl.DataFrame:
 
 def _queued(trace: Trace) -> pl.DataFrame:
     """The communication kernels that count, with their lag and whether it was queueing."""
-    columns = ["activity", "ready_ns", "lag_ns", "queued_ns"]
-    overlap = comm_overlap(trace).kernels.select(columns)
+    held = queued_kernels(trace).select("activity", "ready_ns", "lag_ns")
     members = matching(trace).members.select("activity", "instance")
-    rows = collectives(trace).join(overlap, on="activity", how="left", maintain_order="left")
+    rows = collectives(trace).join(held, on="activity", how="left", maintain_order="left")
     rows = rows.join(members, on="activity", how="left", maintain_order="left")
     matched = pl.col("instance").is_not_null()
     latest = pl.col("start_ns") == pl.col("start_ns").max().over("instance")
     rows = rows.with_columns((~matched).alias("one_rank")).filter(~matched | latest)
     rows = rows.filter(~matched | pl.col("activity").is_first_distinct().over("instance"))
-    long_enough = pl.col("lag_ns") >= MIN_LAG_NS
-    held = pl.col("queued_ns") >= BUSY_FRAC * pl.col("lag_ns")
-    return rows.with_columns((long_enough & held).fill_null(value=False).alias("queued"))
+    return rows.with_columns(pl.col("lag_ns").is_not_null().alias("queued"))
 
 
 def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:

@@ -1,0 +1,92 @@
+"""Findings on collectives that were ready but did not start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from tracekit.analyses._comm_words import (
+    amount,
+    denominator,
+    op_name,
+    partner_name,
+    pct,
+    time,
+    whose,
+)
+from tracekit.model.analysis import Confidence, Evidence, Finding, Frames, Level, Metric
+
+__all__ = ["queued"]
+
+NAME = "collective_skew"
+OBSERVATIONS_FOR_SURE = 20
+QUEUE_PROV = 0.6
+Row = Mapping[str, Any]
+
+
+def queued(frames: Frames, params: Any) -> tuple[Finding, ...]:
+    """Return one finding per partner behind which ready collectives queue for long enough.
+
+    Args:
+        frames: With ``queueing`` and ``communicators``.
+        params: Thresholds of `collective_skew`.
+    """
+    rows = frames["queueing"].filter(pl.col("queued_frac") >= params.warn_frac)
+    return tuple(_queued(frames, row, params) for row in rows.iter_rows(named=True))
+
+
+def _queued(frames: Frames, row: Row, params: Any) -> Finding:
+    op, partners = op_name(row["op"]), partner_name(row["partner"])
+    unsure = row["dependency"]
+    tail = ", or wait for an event of them" if unsure else ""
+    alone = " (on the only rank recorded)" if row["one_rank"] else ""
+    slug = f"queued-{op}-{(row['partner'] or 'other').replace(' ', '_')}"
+    several = frames["communicators"].height > 1
+    slug += "-event" if unsure else ""
+    return Finding(
+        id=f"{NAME}/{slug}" + (f"-{row['comm']}" if several else ""),
+        level=Level.UNKNOWN if unsure else Level.WARN,
+        title=f"{amount(row['n'], op)}{whose(frames, row['comm'])} queue behind {partners}{tail}:"
+        f" ready but not started for a median of {time(row['queued_median_ns'])}{alone};"
+        f" {time(row['queued_ns'])} in all, {pct(row['queued_frac'])} of"
+        f" {denominator(row['queued_group'])}",
+        metrics=(
+            Metric("queued_median_ns", row["queued_median_ns"], "ns", n=row["n"], doc="median lag"),
+            Metric("queued_ns", row["queued_ns"], "ns", doc="sum, the last rank of each"),
+            Metric(
+                "queued_frac", row["queued_frac"], "1", doc=f"of {denominator(row['queued_group'])}"
+            ),
+            Metric("n_queued", row["n"], doc=f"of {row['n_all']}"),
+        ),
+        at_stake_ns=row["queued_ns"],
+        at_stake_frac=row["queued_frac"],
+        at_stake_of=denominator(row["queued_group"]),
+        confidence=Confidence(
+            n=row["n"],
+            n_hi=OBSERVATIONS_FOR_SURE,
+            prov=QUEUE_PROV,
+            why="what a kernel waits for is inferred from launches and streams",
+        ),
+        advice=f"The {op} was launched and its stream was free, but {partners} held the GPU: launch"
+        " it before them, or give its stream a higher priority. This is neither waiting for a rank"
+        " nor a slower transfer; both come on top.",
+        caveats=(
+            "A stream that waits for an event looks the same when the event comes from the work in"
+            " front."
+            if unsure
+            else "That room on the GPU was missing is inferred: the kernel was ready, others ran.",
+            "Time is lost only where something waits for the collective.",
+        ),
+        scope=(("communicator", row["comm"]), ("operation", op)),
+        thresholds={"queued_frac": (params.warn_frac, None)},
+        evidence=(
+            Evidence(
+                "queueing",
+                {"comm": row["comm"], "op": row["op"]},
+                ("partner", "n", "n_all", "queued_median_ns", "queued_ns", "queued_frac"),
+                "Ready collectives that did not start",
+            ),
+        ),
+    )
