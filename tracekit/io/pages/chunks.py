@@ -28,7 +28,7 @@ __all__ = ["CHUNK_BYTES", "Chunk", "Decoder", "find_leaves", "frame_of"]
 CHUNK_BYTES = 4 << 20
 """Size of the leaf pages that are decoded at a time."""
 
-MOST_LAYOUTS = 8192
+MOST_LAYOUTS = 16384
 DEEPEST_TREE = 20
 
 
@@ -52,9 +52,12 @@ def find_leaves(geometry: NDArray[np.int64], root: int) -> NDArray[np.int64]:
     for _ in range(DEEPEST_TREE):
         if walk.load_leaves(alone, pages[:1].copy(), leaf) >= 0:
             return pages
-        pages = walk.children(geometry, pages)
-        if pages.size == 0:
+        most = pages.size * (int(geometry[f.USABLE]) // 6 + 1)
+        below = np.empty(min(most, int(geometry[f.PAGES])) + 1, np.int64)
+        found = walk.children(geometry, pages, below)
+        if found < 0:
             break
+        pages = below[:found].copy()
     msg = "not a whole table B-tree"
     raise UnusualTableError(msg)
 
@@ -139,7 +142,7 @@ class Decoder:
             order = np.random.default_rng(seed).choice(cells, chosen.shape[0], replace=False)
             chosen[:, f.ORDINAL] = np.sort(order)
         counters = np.zeros(f.COUNTERS, np.int64)
-        counters[[f.FIRST_ID, f.LAST_ID]] = f.NO_ID
+        counters[f.LAST_ID] = f.NO_ID
         counters[f.LAYOUTS], counters[f.CHUNK] = self._next_layout, number
         self._seen[:, 1] = -1
         memory = (self._layouts, self._heads, self._keys, self._index)

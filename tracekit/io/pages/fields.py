@@ -48,13 +48,14 @@ OUT_OF_RANGE, NULLS = range(2)
 LEAD = 16  # bytes before the first page in a buffer, for loads that end inside the page
 TAIL = 64  # bytes after the last one
 MOST_KEY_BYTES = 32
-INDEX_BITS = 12
+INDEX_BITS = 14
 SEEN_BITS = 12  # texts of a chunk that are remembered, to keep a repeated one once
 MOST_TEXT = 2**31 - 1  # Arrow views address 31 bits
 
 OK, BAD_PAGE, BAD_CELL, BAD_RECORD, MIXED, BAD_OVERFLOW, BAD_ORDER, BAD_TEXT, TOO_MUCH = range(
     0, -9, -1
 )
+SPILLS = -100  # a record of which more is needed than its page holds
 REASONS = {
     BAD_PAGE: "an unexpected page",
     BAD_CELL: "a cell outside its page",

@@ -1,7 +1,7 @@
 """Cells and record headers, for compiled code: where in a record the wanted values lie.
 
 A record begins with a header that gives the type of each column, so a value's place in the record
-is a function of the header's bytes. `_layout_of` keeps the places per distinct header: on a hit a
+is a function of the header's bytes. the places are kept per distinct header: on a hit a
 value is one unaligned load that *ends* at the value, and two shifts, without walking the header.
 
 Source: the SQLite database file format, https://sqlite.org/fileformat.html.
@@ -14,25 +14,26 @@ import numpy as np
 from numba.extending import register_jitable
 
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.words import MASKS, load_word, read_at, u32, varint
+from tracekit.io.pages.words import MASKS, load_word, read_at, store_word, u32, varint
 
 
 @register_jitable
-def _assemble(geometry, buffer, p, payload, local):
+def assemble(geometry, buffer, p, payload, local):
     """A record that continues on overflow pages, whole, at LEAD; empty if the chain is broken."""
     page, usable, last = geometry[f.PAGE], geometry[f.USABLE], geometry[f.PAGES]
     nothing = np.empty(0, np.uint8)
     if payload - local > last * (usable - 4):
         return nothing
     record, one = np.empty(f.LEAD + payload + f.TAIL, np.uint8), np.empty(page, np.uint8)
-    record[f.LEAD : f.LEAD + local] = buffer[p : p + local]
-    record[f.LEAD + payload :] = 0
+    for i in range(0, local, 8):
+        store_word(record, f.LEAD + i, load_word(buffer, p + i))
     number, done = u32(buffer, p + local), local
     while done < payload:
         if number < 1 or number > last or not read_at(geometry, (number - 1) * page, one, 0, page):
             return nothing
         count = min(payload - done, usable - 4)
-        record[f.LEAD + done : f.LEAD + done + count] = one[4 : 4 + count]
+        for i in range(count):
+            record[f.LEAD + done + i] = one[4 + i]
         done += count
         number = u32(one, 0)
     return record
@@ -56,7 +57,8 @@ def _place(kind, code, offset, layouts, k, s):
         return False
     if code in (10, 11) or (code == 7 and kind != f.FLOAT):
         return False
-    layouts[k, s] = 0
+    for i in range(f.LAYOUT_FIELDS):
+        layouts[k, s, i] = 0
     layouts[k, s, f.END] = offset + _length(code) - 8
     if code == 0:
         layouts[k, s, f.STATE] = f.NULL
@@ -73,10 +75,11 @@ def _place(kind, code, offset, layouts, k, s):
 
 
 @register_jitable
-def _parse(record, p, payload, slots, plan, layouts, heads, k):
+def parse(record, p, payload, slots, plan, layouts, heads, k):
     """Parse the header of the record at p into layout k; the end of what was read, or a code."""
     for s in range(plan.shape[0]):
-        layouts[k, s] = 0
+        for i in range(f.LAYOUT_FIELDS):
+            layouts[k, s, i] = 0
         layouts[k, s, f.CONSTANT] = plan[s, f.DEFAULT]
         layouts[k, s, f.STATE] = plan[s, f.DEFAULT_STATE]
     size, q = varint(record, p)
@@ -105,42 +108,8 @@ def _parse(record, p, payload, slots, plan, layouts, heads, k):
 
 
 @register_jitable
-def _layout_of(buffer, p, payload, key_bytes, slots, plan, memory, counters):
-    """The layout of the record at p, remembered by the first bytes of its header; or a code."""
-    layouts, heads, keys, index = memory
-    m = min(np.int64(buffer[p]), key_bytes)
-    words = (m + 7) >> 3
-    mixed = np.uint64(0)
-    for w in range(words):
-        mixed = (mixed ^ load_word(buffer, p + 8 * w) & MASKS[m, w]) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(32)
-    mixed *= np.uint64(0xC2B2AE3D27D4EB4F)
-    place = np.int64(mixed >> np.uint64(64 - f.INDEX_BITS))
-    k = index[place]
-    if k > 0:
-        same = heads[k, f.TOTAL] == payload or (
-            heads[k, f.TOTAL] < payload and heads[k, f.WHOLE] == 0
-        )
-        for w in range(words):
-            same = same and keys[k, w] == load_word(buffer, p + 8 * w) & MASKS[m, w]
-        if same:
-            return k
-    k = counters[f.LAYOUTS]
-    read = _parse(buffer, p, payload, slots, plan, layouts, heads, k)
-    if read < 0:
-        return read
-    counters[f.LAYOUTS] += 1
-    if read - p <= m:
-        for w in range(4):
-            keys[k, w] = load_word(buffer, p + 8 * w) & MASKS[m, w]
-        index[place] = k
-    return k
-
-
-@register_jitable
-def cell(buffer, base, geometry, p, counters):
-    """Payload position, payload bytes (or a code), bytes of them in the page, row id."""
-    usable = geometry[f.USABLE]
+def cell(buffer, base, usable, p):
+    """Payload position, payload bytes (or a code), how many of them are in the page, row id."""
     payload, q = varint(buffer, p)
     rowid, q = varint(buffer, q)
     if payload < 1 or payload > f.MOST_TEXT:
@@ -152,29 +121,51 @@ def cell(buffer, base, geometry, p, counters):
         local = least if local > most else local
     if q + local + (4 if local < payload else 0) > base + usable:
         return q, np.int64(f.BAD_CELL), local, rowid
-    if rowid <= counters[f.LAST_ID]:
-        return q, np.int64(f.BAD_ORDER), local, rowid
-    if counters[f.FIRST_ID] == f.NO_ID:
-        counters[f.FIRST_ID] = rowid
-    counters[f.LAST_ID] = rowid
     return q, payload, local, rowid
 
 
 @register_jitable
-def record(geometry, buffer, p, payload, local, slots, plan, memory, counters):
-    """Layout of a record (or a code), and the record itself if overflow pages are needed."""
-    nothing = np.empty(0, np.uint8)
-    size, _ = varint(buffer, p)
-    if local == payload or size <= local:
-        k = _layout_of(buffer, p, payload, geometry[f.KEY_BYTES], slots, plan, memory, counters)
-        if k < 0 or memory[1][k, f.NEED] <= local:
-            return k, nothing
-    counters[f.SPILLED] += payload
-    # Overflow pages belong to one row only, so together they cannot exceed the file.
-    if counters[f.SPILLED] > geometry[f.PAGES] * geometry[f.PAGE]:
-        return np.int64(f.BAD_OVERFLOW), nothing
-    record = _assemble(geometry, buffer, p, payload, local)
-    if record.size == 0:
-        return np.int64(f.BAD_OVERFLOW), nothing
-    code = _parse(record, f.LEAD, payload, slots, plan, memory[0], memory[1], 0)
-    return min(code, np.int64(0)), record
+def _key(buffer, p, m):
+    """Hash of the first m bytes of a header, as a place in the index."""
+    mixed = (load_word(buffer, p) & MASKS[m, 0]) * np.uint64(0x9E3779B97F4A7C15)
+    for w in range(1, (np.int64(m) + 7) >> 3):
+        mixed ^= mixed >> np.uint64(32)
+        mixed = (mixed ^ load_word(buffer, p + 8 * w) & MASKS[m, w]) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    return np.uintp((mixed * np.uint64(0xC2B2AE3D27D4EB4F)) >> np.uint64(64 - f.INDEX_BITS))
+
+
+@register_jitable
+def known_layout(buffer, p, payload, key_bytes, heads, keys, index):
+    """The layout of the record at p if one for the same header is remembered, else 0.
+
+    Nothing but loads and one exit: Numba would count references for every row otherwise.
+    """
+    m = np.uintp(min(np.int64(buffer[p]), key_bytes))
+    k = np.uintp(index[_key(buffer, p, m)])
+    total = heads[k, f.TOTAL]
+    fits = (total == payload) | ((total < payload) & (heads[k, f.WHOLE] == 0))
+    fits &= keys[k, 0] == load_word(buffer, p) & MASKS[m, 0]
+    for w in range(1, (np.int64(m) + 7) >> 3):
+        fits &= keys[k, w] == load_word(buffer, p + 8 * w) & MASKS[m, w]
+    return np.int64(k) if fits else np.int64(0)
+
+
+@register_jitable
+def new_layout(
+    buffer, p, payload, local, key_bytes, slots, plan, layouts, heads, keys, index, counters
+):
+    """Parse the record at p and remember its layout; the layout, a code, or SPILLS."""
+    if local < payload and np.int64(buffer[p]) > local:
+        return np.int64(f.SPILLS)  # A length of two bytes reads as 128 or more: never too late.
+    k = counters[f.LAYOUTS]
+    read = parse(buffer, p, payload, slots, plan, layouts, heads, k)
+    if read < 0:
+        return read
+    counters[f.LAYOUTS] += 1
+    m = np.uintp(min(np.int64(buffer[p]), key_bytes))
+    if read - p <= np.int64(m):
+        for w in range(4):
+            keys[k, w] = load_word(buffer, p + 8 * w) & MASKS[m, w]
+        index[_key(buffer, p, m)] = k
+    return k

@@ -54,7 +54,8 @@ def with_room(text, used, more):
     if needed > f.MOST_TEXT:
         return np.empty(0, np.uint8)
     wider = np.empty(min(max(2 * text.size, needed), f.MOST_TEXT), np.uint8)
-    wider[:used] = text[:used]
+    for i in range(0, used, 8):
+        store_word(wider, i, load_word(text, i))
     return wider
 
 

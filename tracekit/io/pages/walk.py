@@ -12,39 +12,38 @@ from tracekit.numerics.jit import compiled
 LEAF, INTERIOR = 13, 5
 
 
-@compiled("int64[::1](int64[::1], int64[::1])", error_model="numpy")
-def children(geometry, pages):
+@compiled("int64(int64[::1], ro(int64[::1]), int64[::1])", error_model="numpy")
+def children(geometry, pages, out):
     """List the pages one level below some interior pages.
 
     Args:
         geometry: See `fields`.
         pages: Interior pages, in key order.
+        out: Receives the page numbers, in key order; a sound tree has no more than fit.
 
     Returns:
-        Page numbers in key order; empty if anything is wrong.
+        How many there are, or a code.
     """
     page, usable, last = geometry[f.PAGE], geometry[f.USABLE], geometry[f.PAGES]
-    out = np.empty(min(pages.size * (usable // 6 + 1), last + 1), np.int64)
     buffer, n = np.empty(page, np.uint8), 0
-    nothing = np.empty(0, np.int64)
     for number in pages:
         if not read_at(geometry, (number - 1) * page, buffer, 0, page):
-            return nothing
+            return np.int64(f.BAD_PAGE)
         head = 100 if number == 1 else 0
         cells = u16(buffer, head + 3)
         if buffer[head] != INTERIOR or head + 12 + 2 * cells > usable or n + cells >= out.size:
-            return nothing
+            return np.int64(f.BAD_PAGE)
         for i in range(cells):
             cell = u16(buffer, head + 12 + 2 * i)
             if cell + 4 > usable:
-                return nothing
+                return np.int64(f.BAD_PAGE)
             out[n + i] = u32(buffer, cell)
         out[n + cells] = u32(buffer, head + 8)
         n += cells + 1
     for i in range(n):
         if out[i] < 1 or out[i] > last:
-            return nothing
-    return out[:n].copy()
+            return np.int64(f.BAD_PAGE)
+    return np.int64(n)
 
 
 @compiled("int64(int64[::1], ro(int64[::1]), uint8[::1])", error_model="numpy")

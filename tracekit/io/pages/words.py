@@ -104,7 +104,11 @@ def varint(data, p):
     if byte < 128:
         return byte, p + 1
     value = byte & 127
-    for i in range(1, 8):
+    byte = np.int64(data[p + 1])
+    value = (value << 7) | (byte & 127)
+    if byte < 128:
+        return value, p + 2
+    for i in range(2, 8):
         byte = np.int64(data[p + i])
         value = (value << 7) | (byte & 127)
         if byte < 128:
