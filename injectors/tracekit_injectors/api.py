@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from .emitter import emitter
-from .grammar import Value
+from .grammar import Row, word
 
 __all__ = ["kv_block", "kv_free", "kv_pool", "kv_realloc", "kv_table", "layer", "moe_route", "step"]
 
@@ -53,24 +53,12 @@ def kv_pool(
     """
     if not emitter.active:
         return
-    values: dict[str, Value] = {
-        "layer": layer,
-        "kind": kind,
-        "addr": addr,
-        "bytes": bytes,
-        "stride": stride,
-        "blocks": blocks,
-        "block_bytes": block_bytes,
-        "block_tokens": block_tokens,
-        "token_pitch": token_pitch,
-        "row_bytes": row_bytes,
-        "head_pitch": head_pitch,
-        "device": device,
-        "engine": engine,
-    }
-    emitter.mark("KV_POOL", values)
+    name = None if engine is None else word(engine)
+    place = (layer, kind, addr, bytes, stride, blocks, block_bytes, block_tokens)
+    values: Row = (*place, token_pitch, row_bytes, head_pitch, device, name)
+    emitter.mark("KV_POOL", (*values, None))
     emitter.on_again(
-        ("KV_POOL", engine, layer, kind), lambda: emitter.mark("KV_POOL", {**values, "again": 1})
+        ("KV_POOL", engine, layer, kind), lambda: emitter.mark("KV_POOL", (*values, 1))
     )
 
 
@@ -93,9 +81,10 @@ def kv_table(
         engine: Name that joins tables with the pools of their workers.
         group: Number of the KV-cache group, when there are several.
     """
-    if emitter.active:
-        values: dict[str, Value] = {"seq": seq, "first": first, "op": op, "ids": tuple(ids)}
-        emitter.mark("KV_TABLE", {**values, "engine": engine, "group": group})
+    if not emitter.active:
+        return
+    name = None if engine is None else word(engine)
+    emitter.mark("KV_TABLE", (seq, first, op, ",".join(map(str, ids)), name, group))
 
 
 def kv_block(
@@ -125,14 +114,7 @@ def kv_block(
     """
     if not emitter.active:
         return
-    values: dict[str, Value] = {
-        "layer": layer,
-        "seq": seq,
-        "block": block,
-        "kind": kind,
-        "addr": addr,
-    }
-    emitter.mark("KV_BLOCK", {**values, "bytes": bytes, "used": used, "op": op, "device": device})
+    emitter.mark("KV_BLOCK", (layer, seq, block, kind, addr, bytes, used, op, device))
 
 
 def kv_realloc(
@@ -160,14 +142,7 @@ def kv_realloc(
     """
     if not emitter.active:
         return
-    values: dict[str, Value] = {
-        "layer": layer,
-        "kind": kind,
-        "seq": seq,
-        "addr": addr,
-        "bytes": bytes,
-    }
-    emitter.mark("KV_REALLOC", {**values, "used": used, "seq_len": seq_len, "device": device})
+    emitter.mark("KV_REALLOC", (layer, kind, seq, addr, bytes, used, seq_len, device))
 
 
 def kv_free(
@@ -191,14 +166,7 @@ def kv_free(
     """
     if not emitter.active:
         return
-    values: dict[str, Value] = {
-        "layer": layer,
-        "kind": kind,
-        "seq": seq,
-        "block": block,
-        "addr": addr,
-    }
-    emitter.mark("KV_FREE", {**values, "device": device})
+    emitter.mark("KV_FREE", (layer, kind, seq, block, addr, device))
 
 
 def moe_route(
@@ -219,8 +187,7 @@ def moe_route(
         k: Experts a token goes to.
     """
     if emitter.active:
-        values: dict[str, Value] = {"layer": layer, "step": step, "batch": batch, "k": k}
-        emitter.mark("MOE_ROUTE", {**values, "counts": tuple(counts)})
+        emitter.mark("MOE_ROUTE", (layer, step, batch, k, ",".join(map(str, counts))))
 
 
 @contextmanager
@@ -244,8 +211,7 @@ def step(
     Yields:
         Nothing; the range closes when the block ends, also by an exception.
     """
-    values: dict[str, Value] = {"step": number, "phase": phase, "n_seq": n_seq, "n_tok": n_tok}
-    token = emitter.push("STEP", {**values, "kv_tokens": kv_tokens})
+    token = emitter.push("STEP", (number, phase, n_seq, n_tok, kv_tokens))
     try:
         yield
     finally:
@@ -262,7 +228,7 @@ def layer(index: int) -> Iterator[None]:
     Yields:
         Nothing; the range closes when the block ends, also by an exception.
     """
-    token = emitter.push("LAYER", {"layer": index})
+    token = emitter.push("LAYER", (index,))
     try:
         yield
     finally:

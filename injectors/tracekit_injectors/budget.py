@@ -20,11 +20,15 @@ class Budget:
     Args:
         share_frac: Allowed share of the step time, 0..1.
         now_ns: The time, ns.
+
+    Attributes:
+        window_end_ns: When `overrun` has something to say, ns.
     """
 
     def __init__(self, share_frac: float, now_ns: int) -> None:
         self._share_frac = share_frac
         self._start_ns = now_ns
+        self.window_end_ns = now_ns + _WINDOW_NS
         self._spent_ns: dict[str, int] = {}
         self._steps_ns = 0
         self._strikes = 0
@@ -47,7 +51,7 @@ class Budget:
             The category to move off, or None.
         """
         elapsed_ns = now_ns - self._start_ns
-        if elapsed_ns < _WINDOW_NS:
+        if now_ns < self.window_end_ns:
             return None
         base_ns = min(self._steps_ns, elapsed_ns) or elapsed_ns
         over = sum(self._spent_ns.values()) > self._share_frac * base_ns
@@ -55,6 +59,7 @@ class Budget:
         movable = [c for c in _MOVABLE if self._spent_ns.get(c)]
         dearest = max(movable, key=lambda c: self._spent_ns[c], default=None)
         self._start_ns, self._steps_ns, self._spent_ns = now_ns, 0, {}
+        self.window_end_ns = now_ns + _WINDOW_NS
         if self._strikes < 2 or dearest is None:
             return None
         self._strikes = 0

@@ -15,12 +15,12 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from . import nvtx, sidecar
 from .budget import DEFAULT_FRAC, Budget
-from .grammar import CATEGORY, CATEGORY_NUMBER, GRAMMAR, Value, text
+from .grammar import CATEGORY, CATEGORY_NUMBER, GRAMMAR, Row, Value, row, text
 
 __all__ = ["DOMAIN", "Emitter", "Token", "emitter", "note"]
 
@@ -28,7 +28,7 @@ DOMAIN = "tracekit"
 _SYNC_PERIOD_NS = 15_000_000_000
 """Clock marks and state come again this often, so that a recording that starts late has them."""
 
-Token = tuple[int, str, Mapping[str, Value] | None] | None
+Token = tuple[int, str, Row | None] | None
 """An open range: start in ns, event, and its values when it goes to the sidecar."""
 
 
@@ -73,12 +73,12 @@ class Emitter:
         self._start()
         return self._nvtx is not None or self._sidecar is not None
 
-    def mark(self, event: str, values: Mapping[str, Value]) -> None:
+    def mark(self, event: str, values: Row) -> None:
         """Emit one mark.
 
         Args:
             event: Name of an event of the grammar.
-            values: Value by key; None means unknown.
+            values: One value for each of the event's keys; None means unknown.
         """
         if not self.active:
             return
@@ -90,12 +90,12 @@ class Emitter:
             self._sidecar.append(event, values, start_ns)
         self._spent(category, start_ns)
 
-    def push(self, event: str, values: Mapping[str, Value]) -> Token:
+    def push(self, event: str, values: Row) -> Token:
         """Open a range on this thread; close it with `pop` on every path.
 
         Args:
             event: Name of an event of the grammar.
-            values: Value by key; None means unknown.
+            values: One value for each of the event's keys; None means unknown.
 
         Returns:
             What `pop` needs; None when nothing was opened.
@@ -176,7 +176,7 @@ class Emitter:
         }
         now_ns = time.monotonic_ns()
         clock: dict[str, Value] = {"mono_ns": now_ns}
-        for event, values in (("META", meta), ("SYNC", clock)):
+        for event, values in (("META", row("META", meta)), ("SYNC", row("SYNC", clock))):
             if self._nvtx is not None:
                 self._nvtx.mark(CATEGORY_NUMBER["meta"], text(event, values))
             elif self._sidecar is not None:
@@ -187,9 +187,10 @@ class Emitter:
         budget = self._budget
         if budget is not None:
             budget.spend(category, now_ns - since_ns)
-            over = budget.overrun(now_ns)
-            if over is not None and self._nvtx is not None and over not in self._moved:
-                self._degrade(over)
+            if now_ns >= budget.window_end_ns:
+                over = budget.overrun(now_ns)
+                if over is not None and self._nvtx is not None and over not in self._moved:
+                    self._degrade(over)
         if now_ns >= self._next_sync_ns and not getattr(self._busy, "now", False):
             self._next_sync_ns = now_ns + _SYNC_PERIOD_NS
             self._busy.now = True

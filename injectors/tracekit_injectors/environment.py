@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["LIBRARY", "SITE", "hooked", "native_library", "preloaded", "with_preload"]
+__all__ = ["LIBRARY", "SITE", "can_preload", "hooked", "native_library", "with_preload"]
 
 SITE = Path(__file__).resolve().parent / "site"
 """Folder that goes to the front of ``PYTHONPATH``; it holds nothing but ``sitecustomize.py``."""
@@ -36,24 +36,25 @@ def native_library() -> Path | None:
     return None
 
 
-def hooked(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return `environment` with the Python hooks switched on and the library preloaded.
+def hooked(environment: Mapping[str, str], *, preload: bool = True) -> dict[str, str]:
+    """Return `environment` with the Python hooks switched on.
 
     Args:
         environment: What the program would get otherwise.
+        preload: Whether the native library is preloaded too.
     """
     found = dict(environment)
     parts = [part for part in found.get("PYTHONPATH", "").split(os.pathsep) if part]
     found["PYTHONPATH"] = os.pathsep.join([str(SITE), *(p for p in parts if p != str(SITE))])
-    library = native_library()
-    if library is not None and platform.system() == "Linux":
+    library = native_library() if preload and platform.system() == "Linux" else None
+    if library is not None:
         found["LD_PRELOAD"] = with_preload(found.get("LD_PRELOAD", ""), library)
     return found
 
 
-def preloaded(setting: str) -> list[str]:
-    """Split an ``LD_PRELOAD`` value as the loader does: at blanks and colons."""
-    return [part for part in setting.replace(":", " ").split() if part]
+def can_preload(library: Path) -> bool:
+    """Return whether the loader can be told `library`: it splits its list at blanks and colons."""
+    return not any(sign in str(library) for sign in " :\t\n")
 
 
 def with_preload(setting: str, library: Path) -> str:
@@ -61,9 +62,9 @@ def with_preload(setting: str, library: Path) -> str:
 
     Args:
         setting: The value so far, maybe empty.
-        library: The library. A path with a blank or a colon cannot be preloaded and is left out.
+        library: The library; one that cannot be preloaded (`can_preload`) is left out.
     """
-    path = str(library)
-    if path in preloaded(setting) or any(sign in path for sign in " :\t\n"):
+    present = str(library) in setting.replace(":", " ").split()
+    if present or not can_preload(library):
         return setting
-    return f"{setting}:{path}" if setting else path
+    return f"{setting}:{library}" if setting else str(library)

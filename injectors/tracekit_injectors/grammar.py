@@ -6,14 +6,16 @@ writing; a key that is not known is left out, because absence means unknown and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-__all__ = ["CATEGORY", "CATEGORY_NUMBER", "GRAMMAR", "ORDER", "Value", "text"]
+__all__ = ["CATEGORY", "CATEGORY_NUMBER", "GRAMMAR", "ORDER", "Row", "Value", "row", "text", "word"]
 
 GRAMMAR = "tk1"
 CATEGORY_NUMBER = {"kv": 1, "alloc": 2, "coll": 3, "step": 4, "moe": 5, "meta": 6}
 
-Value = int | str | bool | Iterable[int] | None
+Value = int | str | None
+Row = tuple[Value, ...]
+"""The values of an event, one for each key of `ORDER`, None for unknown."""
 
 _TABLE = {
     "META": ("meta", "version grammar pid markers dlsym min_bytes degraded again"),
@@ -40,31 +42,44 @@ _TABLE = {
 CATEGORY = {event: category for event, (category, _) in _TABLE.items()}
 ORDER = {event: tuple(keys.split()) for event, (_, keys) in _TABLE.items()}
 _HEX = frozenset({"addr", "handle", "comm", "stream"})
+_WORDS = {"version", "grammar", "markers", "source", "op", "dtype", "redop", "event", "kind"}
+_WORDS |= {"engine", "phase", "ids", "counts"}
 
 
-def text(event: str, values: Mapping[str, Value]) -> str:
+def _piece(key: str) -> str:
+    return f"{key}=%{'s' if key in _WORDS else '#x' if key in _HEX else 'd'}"
+
+
+_FULL = {event: " ".join([event, *map(_piece, keys)]) for event, keys in ORDER.items()}
+_PARTIAL: dict[tuple[str, tuple[bool, ...]], str] = {}
+
+
+def row(event: str, values: Mapping[str, Value]) -> Row:
+    """Put values in the order of an event's keys; keys that it does not have are dropped."""
+    return tuple(map(values.get, ORDER[event]))
+
+
+def word(value: str) -> str:
+    """Return a foreign string as one word: a blank would end it."""
+    return "_".join(value.split()) or "_"
+
+
+def text(event: str, values: Row) -> str:
     """Write one marker.
 
     Args:
         event: A key of `ORDER`.
-        values: Value by key; None means unknown. Addresses, handles, communicators and streams
-            are written in hexadecimal, iterables of int as a comma-separated list.
+        values: One value for each of its keys; None leaves the key out. Addresses, handles,
+            communicators and streams are written in hexadecimal. Lists are strings already.
 
     Returns:
-        The marker, ASCII. Blanks inside a word are replaced by ``_``, since a blank ends it.
+        The marker.
     """
-    parts = [event]
-    for key in ORDER[event]:
-        value = values.get(key)
-        if value is None:
-            continue
-        if key in _HEX:
-            parts.append(f"{key}={value:#x}")
-        elif isinstance(value, str):
-            word = "_".join(value.split()).encode("ascii", "replace").decode("ascii")
-            parts.append(f"{key}={word}")
-        elif isinstance(value, int):
-            parts.append(f"{key}={int(value)}")
-        else:
-            parts.append(f"{key}={','.join(map(str, value))}")
-    return " ".join(parts)
+    if None not in values:
+        return _FULL[event] % values
+    known = tuple([value is not None for value in values])
+    form = _PARTIAL.get((event, known))
+    if form is None:
+        present = [key for key, there in zip(ORDER[event], known, strict=True) if there]
+        form = _PARTIAL[event, known] = " ".join([event, *map(_piece, present)])
+    return form % tuple([value for value in values if value is not None])

@@ -10,6 +10,7 @@ from typing import Any
 
 from . import moe
 from .emitter import Token, emitter
+from .grammar import row
 from .huggingface_cache import held_tokens
 from .patching import around
 
@@ -59,7 +60,7 @@ def _enter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Token, bool] 
     number_layers(model)
     number = next(_steps)
     moe.begin_step(number)
-    token = emitter.push("STEP", {"step": number, **_shape(model, args, kwargs)})
+    token = emitter.push("STEP", row("STEP", {"step": number, **_shape(model, args, kwargs)}))
     _depth.inside = True
     return token, True
 
@@ -84,8 +85,10 @@ def _shape(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[st
     facts: dict[str, Any] = {"n_seq": batch, "n_tok": batch * tokens}
     cache = kwargs.get("past_key_values", kwargs.get("cache"))
     if cache is not None and not getattr(model, "training", False):
-        facts["phase"] = "decode" if tokens == 1 else "prefill"
         held = held_tokens(cache)
+        # Several tokens on top of held ones: a chunk of a prompt or drafts to verify; unknown.
+        if tokens == 1 or not held:
+            facts["phase"] = "decode" if tokens == 1 else "prefill"
         if held is not None:
             facts["kv_tokens"] = batch * (held + tokens)
     return facts
@@ -107,4 +110,4 @@ def _enter_layer(args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Token:
     if not emitter.active:
         return None
     index = vars(args[0]).get(_INDEX)
-    return emitter.push("LAYER", {"layer": index}) if index is not None else None
+    return emitter.push("LAYER", (index,)) if index is not None else None

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .emitter import emitter
-from .grammar import Value
+from .grammar import Value, row
 from .patching import guarded, wrap
 
 __all__ = ["attach", "collective"]
@@ -115,7 +115,7 @@ def _observers(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
 
         def begin(args: tuple[Any, ...]) -> Any:
             values = collective(name, args)
-            return emitter.push("COLL", values), values
+            return emitter.push("COLL", row("COLL", values)), values
 
         return guarded(_FEATURE, begin), guarded(_FEATURE, _end_call)
     return (lambda _args: name), guarded(_FEATURE, _end_other)
@@ -158,23 +158,24 @@ def _end_call(opened: Any, _args: Any, result: Any) -> None:
     token, values = opened
     emitter.pop(token)
     if isinstance(result, int) and result != 0:
-        emitter.mark("COLL_FAILED", {k: values.get(k) for k in ("comm", "seq")} | {"rc": result})
+        emitter.mark("COLL_FAILED", row("COLL_FAILED", {**values, "rc": result}))
 
 
 def _end_other(name: str, args: tuple[Any, ...], result: Any) -> None:
     code = result if isinstance(result, int) else None
     if name == "ncclGroupStart":
         _depth.value += 1
-        emitter.mark("GROUP", {"event": "start", "depth": _depth.value, "rc": code})
+        emitter.mark("GROUP", row("GROUP", {"event": "start", "depth": _depth.value, "rc": code}))
     elif name == "ncclGroupEnd":
         _depth.value = max(0, _depth.value - 1)
-        emitter.mark("GROUP", {"event": "end", "depth": _depth.value, "rc": code})
+        emitter.mark("GROUP", row("GROUP", {"event": "end", "depth": _depth.value, "rc": code}))
     elif len(args) >= 4:
         comm = _number(getattr(args[0], "_obj", args[0]))
         facts: dict[str, Value] = {"nranks": _number(args[1]), "rank": _number(args[3])}
         if comm is not None and not code:
             _comms[comm] = facts
-        emitter.mark("COMM", {"event": "init", "comm": comm, **facts, "rc": code})
+        values = {"event": "init", "comm": comm, **facts, "rc": code}
+        emitter.mark("COMM", row("COMM", values))
 
 
 def _number(argument: Any) -> int | None:

@@ -30,11 +30,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
 
-from .grammar import GRAMMAR, Value, text
+from .grammar import GRAMMAR, Row, text
 
 __all__ = ["FORMAT", "VARIABLE", "Sidecar", "header"]
 
@@ -43,7 +42,7 @@ VARIABLE = "TRACEKIT_SIDECAR"
 _POLL_S = 0.2
 _SLICE = 64
 
-_Record = tuple[int, int | None, int, str, Mapping[str, Value]]
+_Record = tuple[int, int | None, int, str, Row]
 
 
 def header(pid: int | None) -> str:
@@ -75,14 +74,12 @@ class Sidecar:
         self._broken = False
         os.register_at_fork(after_in_child=self._after_fork)
 
-    def append(
-        self, event: str, values: Mapping[str, Value], start_ns: int, end_ns: int | None = None
-    ) -> None:
+    def append(self, event: str, values: Row, start_ns: int, end_ns: int | None = None) -> None:
         """Record one marker.
 
         Args:
             event: Name of the event.
-            values: Value by key.
+            values: One value for each of its keys.
             start_ns: Time of the mark, or start of the range, ns of ``CLOCK_MONOTONIC``.
             end_ns: End of the range; None for a mark.
         """
@@ -133,9 +130,7 @@ class Sidecar:
                 return False
             return True
 
-    def _line(
-        self, start: int, end: int | None, tid: int, event: str, values: Mapping[str, Value]
-    ) -> str:
+    def _line(self, start: int, end: int | None, tid: int, event: str, values: Row) -> str:
         until = "" if end is None else f'"end_mono_ns":{end},'
         # The text is ASCII without quotes or backslashes of its own making; words come from the
         # program, so both are replaced.

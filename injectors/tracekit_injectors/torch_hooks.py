@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from .emitter import emitter, note
+from .grammar import row
 from .patching import after, guarded
 from .sidecar import VARIABLE, Sidecar
 
@@ -95,17 +96,18 @@ def snapshot(state: dict[str, Any], sidecar: Sidecar) -> None:
                 continue
             values = {"source": source, "addr": entry["addr"], "bytes": entry["size"]}
             values.update(stream=entry.get("stream"), device=device)
-            sidecar.append(event, values, int(entry["time_us"]) * 1000 + utc_offset_ns)
+            sidecar.append(event, row(event, values), int(entry["time_us"]) * 1000 + utc_offset_ns)
     for segment in state["segments"]:
         where = {"stream": segment.get("stream"), "device": segment.get("device"), "again": 1}
         values = {"source": "torch_segment", "addr": segment["address"]}
-        sidecar.append("ALLOC", {**values, "bytes": segment["total_size"], **where}, now_ns)
+        values["bytes"] = segment["total_size"]
+        sidecar.append("ALLOC", row("ALLOC", {**values, **where}), now_ns)
         address = segment["address"]
         for block in segment["blocks"]:
             if block["state"] == "active_allocated":
                 values = {"source": "torch_block", "addr": block.get("address", address)}
                 values.update(bytes=block["size"], requested=block.get("requested_size"))
-                sidecar.append("ALLOC", {**values, **where}, now_ns)
+                sidecar.append("ALLOC", row("ALLOC", {**values, **where}), now_ns)
             address += block["size"]
 
 

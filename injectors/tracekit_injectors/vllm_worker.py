@@ -107,6 +107,4 @@ def _begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Token:
         return None
     decoding = sum(1 for count in scheduled.values() if count == 1)
     phase = "decode" if decoding == len(scheduled) else "mixed" if decoding else "prefill"
-    return emitter.push(
-        "STEP", {"step": next(_steps), "phase": phase, "n_seq": len(scheduled), "n_tok": total}
-    )
+    return emitter.push("STEP", (next(_steps), phase, len(scheduled), total, None))

@@ -1,0 +1,66 @@
+"""Running a program as if it had been started directly: signals go in, the exit code comes out."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["exit_code", "supervise"]
+
+_FORWARDED = tuple(
+    getattr(signal, name)
+    for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+)
+_FROM_KERNEL = 0x80
+
+
+def exit_code(status: int) -> int:
+    """Return a wait status as a shell reports it: 128 + N after signal N."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def supervise(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    receiver: Callable[[int], int] = lambda child: child,
+) -> int:
+    """Start a program, pass signals on, wait for its end.
+
+    A signal that the terminal sends (Ctrl-C) reaches the program by itself, since it belongs to
+    the same process group; only signals that somebody sent to this process alone are passed on.
+
+    Args:
+        words: Program (searched in this process's ``PATH``) and arguments.
+        environment: Its environment, whole.
+        receiver: From the child's process id to the id that signals go to.
+
+    Returns:
+        Its exit code; 128 + N when signal N ended it.
+
+    Raises:
+        OSError: The program cannot be started.
+    """
+    watched = {*_FORWARDED, signal.SIGCHLD}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
+    try:
+        child = os.posix_spawnp(words[0], list(words), environment, setsigmask=mask)
+        while True:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return exit_code(status)
+            arrived = signal.sigwaitinfo(watched)
+            if arrived.si_signo == signal.SIGCHLD or arrived.si_code == _FROM_KERNEL:
+                continue
+            _send(receiver(child), arrived.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _send(process: int, number: int) -> None:
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return
