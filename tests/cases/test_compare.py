@@ -1,0 +1,57 @@
+"""Two runs side by side."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from tests.builders import Export
+from tracekit.cli._main import group
+from tracekit.comparison import compare
+
+FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
+
+
+def test_b07_helper_kernels_of_a_replay_are_new_names_with_their_time(tmp_path):
+    eager, replay = Export(), Export()
+    for e in (eager, replay):
+        for i in range(10):
+            e.kernel(i * 1_000, i * 1_000 + 100, "nvjet_tst_64x8")
+    for i in range(100):
+        replay.kernel(20_000 + 10 * i, 20_005 + 10 * i, FILL)
+    found = compare([eager.write(tmp_path / "a.sqlite")], [replay.write(tmp_path / "b.sqlite")])
+    rows = found.by_name.select("name", "seen", "n_before", "n_after", "change_ns").rows()
+    assert rows == [(FILL, "new", 0, 100, 500.0), ("nvjet_tst_64x8", "both", 10, 10, 0.0)]
+    assert dict(found.by_kind.select("kind", "change_ns").iter_rows()) == {
+        "elementwise": 500.0,
+        "gemm": 0.0,
+    }
+
+
+def test_k05_quantised_against_half_precision_per_step_without_a_claim_on_traffic(tmp_path):
+    half, quantised = Export(), Export()
+    for e, n in ((half, 2), (quantised, 4)):
+        for i in range(n):
+            e.range(i * 100, i * 100 + 50, f"step {i}")
+            e.kernel(i * 1_000, i * 1_000 + 200, "nvjet_tst_64x8", launch=i * 100 + 5)
+    for i in range(4):
+        at = i * 1_000 + 300
+        quantised.kernel(at, at + 100, "dequantize_int4_kernel", launch=i * 100 + 6)
+    paths = [half.write(tmp_path / "fp16.sqlite"), quantised.write(tmp_path / "int4.sqlite")]
+    found = compare(paths[:1], paths[1:])
+    assert (found.n_steps, found.per_step) == ((2, 4), True)
+    changes = dict(found.by_kind.select("kind", "change_ns").iter_rows())
+    assert changes == {"dequant": 100.0, "gemm": 0.0}
+    printed = CliRunner().invoke(group, ["compare", *map(str, paths)])
+    assert printed.exit_code == 0
+    assert "less time is no proof of less memory traffic" in printed.output
+    assert "+100 ns" in printed.output
+
+
+def test_runs_without_steps_are_compared_in_all(tmp_path):
+    a = Export().kernel(0, 100, "nvjet_tst_64x8").write(tmp_path / "a.sqlite")
+    b = Export().kernel(0, 70, "nvjet_tst_64x8").write(tmp_path / "b.sqlite")
+    found = compare([a], [b])
+    assert not found.per_step
+    assert found.by_kind["change_ns"].to_list() == pytest.approx([-30.0])
+    assert found.by_kind["before_per_step_ns"].to_list() == [None]

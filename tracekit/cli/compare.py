@@ -1,0 +1,84 @@
+"""``tracekit compare``: device time of two runs side by side."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tracekit.cli._output import print_text, terminal_options
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from tracekit.comparison import Comparison
+    from tracekit.report.lines import Lines
+
+__all__ = ["command"]
+
+
+@click.command("compare", short_help="Compare device time by class and kernel of two runs.")
+@click.argument("before", metavar="BEFORE", type=click.Path(path_type=Path))
+@click.argument("after", metavar="AFTER", type=click.Path(path_type=Path))
+@click.option("--top", type=click.IntRange(min=1), default=20, show_default=True, help="Kernels.")
+def command(before: Path, after: Path, *, top: int) -> None:
+    """Show what the device spent its time on in two runs, per step where both have steps.
+
+    A run of several ranks is given as a folder of its reports.
+    """
+    from tracekit.comparison import compare
+    from tracekit.report.lines import Lines
+
+    found = compare([before], [after])
+    page = Lines(**terminal_options(sys.stdout))
+    _head(page, found)
+    _table(page, "By class", found.by_kind, ("kind",), found, found.by_kind.height)
+    _table(page, "By kernel", found.by_name, ("name", "seen"), found, top)
+    page.line("Times only: less time is no proof of less memory traffic.", indent=2)
+    print_text(page.text())
+
+
+def _head(page: Lines, found: Comparison) -> None:
+    from tracekit.report.names import printable
+
+    for label, names, n in zip(
+        ("Before", "After"), (found.before, found.after), found.n_steps, strict=True
+    ):
+        text = f"{', '.join(map(printable, names))}: {n} steps with device work"
+        page.fields([(label, text)])
+    unit = "per step" if found.per_step else "in all (no steps in both runs to divide by)"
+    page.fields([("Times", unit)])
+
+
+def _table(
+    page: Lines,
+    title: str,
+    frame: pl.DataFrame,
+    keys: tuple[str, ...],
+    found: Comparison,
+    top: int,
+) -> None:
+    from tracekit.report.names import shorten
+    from tracekit.report.units import count, duration
+
+    suffix = "_per_step_ns" if found.per_step else "_ns"
+    rows = []
+    for row in frame.head(top).iter_rows(named=True):
+        change = row["change_ns"]
+        rows.append(
+            (
+                *(shorten(row[k] or "", 56) for k in keys),
+                count(row["n_before"]),
+                count(row["n_after"]),
+                duration(row[f"before{suffix}"]),
+                duration(row[f"after{suffix}"]),
+                ("+" if change > 0 else "-" if change < 0 else "") + duration(abs(change)),
+            )
+        )
+    page.line()
+    rest = frame.height - len(rows)
+    page.line(f"{title}{f' ({len(rows)} of {frame.height})' if rest > 0 else ''}", "bold")
+    heads = (*keys, "n before", "n after", "before", "after", "change")
+    page.columns(heads, rows, (*(False for _ in keys), *(True for _ in range(5))), indent=2)
