@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from tests.builders import Export
+from tracekit.engine import open_trace
+from tracekit.model.trace import Trace
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -24,3 +29,16 @@ def fixture_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
         return target
 
     return unpacked
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Iterator[Callable[..., Trace]]:
+    """Return a function that writes exports and opens them as the reports of one run."""
+    with ExitStack() as stack:
+
+        def opened(*exports: Export) -> Trace:
+            paths = [e.write(tmp_path / f"r{i}.sqlite") for i, e in enumerate(exports)]
+            trace, _ = stack.enter_context(open_trace(paths))
+            return trace
+
+        yield opened
