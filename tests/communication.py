@@ -19,7 +19,9 @@ __all__ = [
 
 NCCL = 1
 """Domain number of NCCL's ranges."""
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+ALL_REDUCE = (
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+)
 COMM = 0x8F4911216D220490
 SCHEMAS = {
     "AllGather": (16777220, (("NCCL communicator ID", 18, None), ("Message size [bytes]", 22, 8))),
@@ -97,7 +99,13 @@ def collective(
     if described:
         data = payload(op, comm, size) if blob is None else blob
         export.range(
-            launch - 5, launch + 8, f"nccl{op}", pid=pid, tid=pid, domain=NCCL, binaryData=data or None
+            launch - 5,
+            launch + 8,
+            f"nccl{op}",
+            pid=pid,
+            tid=pid,
+            domain=NCCL,
+            binaryData=data or None,
         )
     return export.kernel(
         start,

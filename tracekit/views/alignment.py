@@ -42,7 +42,7 @@ def align(traces: Sequence[Trace]) -> tuple[Alignment, ...]:
     found = [Alignment(0, 0, None, 0, "one session")]
     for index in range(1, len(traces)):
         differences = _differences(ends[0], ends[index])
-        regular = differences.size >= MIN_MATCHED and _is_regular(differences, ends[index])
+        regular = differences.size >= MIN_MATCHED and _is_regular(differences, ends[0], ends[index])
         wall = _wall_offset(reference, traces[index])
         found.append(_chosen(index, differences, wall, regular=regular))
     return tuple(found)
@@ -92,10 +92,12 @@ def _pairs(theirs: NDArray[np.int64], mine: NDArray[np.int64]) -> NDArray[np.int
     return shorter - stretch if shorter is mine else stretch - shorter
 
 
-def _is_regular(differences: NDArray[np.int64], mine: Ends) -> bool:
-    """Whether the differences scatter less than the collectives are apart."""
-    steps = [np.diff(np.sort(ends)) for ends in mine.values() if ends.size > 1]
-    if not steps:
-        return False
-    period = float(np.median(np.concatenate(steps)))
-    return mad(differences) <= _MAX_MAD_OF_PERIOD * period
+def _is_regular(differences: NDArray[np.int64], *sides: Ends) -> bool:
+    """Whether the differences scatter less than the collectives of either side are apart."""
+    periods = []
+    for ends in sides:
+        steps = [np.diff(np.sort(times)) for times in ends.values() if times.size > 1]
+        if not steps:
+            return False
+        periods.append(float(np.median(np.concatenate(steps))))
+    return mad(differences) <= _MAX_MAD_OF_PERIOD * min(periods)

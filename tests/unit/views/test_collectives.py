@@ -80,7 +80,9 @@ def test_e10_no_nccl_ranges_leaves_sizes_and_ranks_unknown(traced):
 def test_c3_per_rank_sizes_are_multiplied_by_the_ranks(traced):
     export = ranks_export(1)
     told_ranks(export, COMM, 8, 0)
-    collective(export, 100, 200, op="AllGather", name="ncclDevKernel_AllGather_RING_LL", size=8 << 20)
+    collective(
+        export, 100, 200, op="AllGather", name="ncclDevKernel_AllGather_RING_LL", size=8 << 20
+    )
     row = collectives(traced(export)).row(0, named=True)
     assert (row["bytes"], row["nranks"], row["prov"], row["rank"]) == (64 << 20, 8, 1.0, 0)
     algorithm = row["bytes"] / 200_000
