@@ -23,6 +23,7 @@ from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.trace import Alignment, Gpu, Report, Trace
 from tracekit.views.activity import activity, activity_span
 from tracekit.views.overview import overview
+from tracekit.views.pictures import pictures
 from tracekit.views.quality import quality
 from tracekit.views.ranges import ranges
 
@@ -150,6 +151,7 @@ def analyze(
     reader: Reader = "auto",
     salvage: bool = False,
     redact: Redact = "no",
+    with_pictures: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose one run.
@@ -162,6 +164,7 @@ def analyze(
         reader: How tables are read: "auto", "pages" or "sqlite".
         salvage: Leave damaged tables out instead of refusing the file.
         redact: Which text may enter the answer, see `open_trace`.
+        with_pictures: Add the frames that timelines and maps are drawn from.
         progress: Told what is being done.
 
     Returns:
@@ -183,9 +186,10 @@ def analyze(
         head = trace.view(overview)
         frames: dict[str, Mapping[str, pl.DataFrame]] = {}
         findings: list[Finding] = []
-        for name in names:
+        chosen = {name: analyses.load(name) for name in names}
+        for name, analysis in chosen.items():
             tell(name)
-            frames[name], found = run(analyses.load(name), trace, values[name])
+            frames[name], found = run(analysis, trace, values[name])
             findings += found
         tell("data quality")
         return Diagnosis(
@@ -198,7 +202,10 @@ def analyze(
             frames=frames,
             params={n: vars(values[n]) for n in names},
             unreadable=inputs.unreadable,
-            provenance=_provenance(window, reader, _sayable(params or {}, redact)),
+            provenance=_provenance(window, reader, redact, _sayable(params or {}, redact)),
+            tables={name: analysis.results for name, analysis in chosen.items()},
+            questions={name: analysis.question for name, analysis in chosen.items()},
+            pictures=pictures(trace) if with_pictures else {},
         )
 
 
@@ -271,7 +278,7 @@ def _sayable(params: Mapping[str, str], redact: Redact) -> Mapping[str, str]:
 
 
 def _provenance(
-    window: tuple[int, int] | None, reader: str, params: Mapping[str, str]
+    window: tuple[int, int] | None, reader: str, redact: Redact, params: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
         "tracekit": tracekit.__version__,
@@ -279,6 +286,7 @@ def _provenance(
         "polars": pl.__version__,
         "window_ns": None if window is None else list(window),
         "reader": reader,
+        "redact": redact,
         "params": dict(sorted(params.items())),
     }
 

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.model.analysis import Finding, Level
+from tracekit.model.table import Table
 from tracekit.model.trace import Alignment, Gpu, Report
 
 __all__ = ["SCHEMA_VERSION", "ClassShare", "Diagnosis", "GpuTime", "Overview", "Quality"]
@@ -128,6 +129,10 @@ class Diagnosis:
         params: Parameters that were used, by analysis and name.
         unreadable: Inputs that were given but could not be used: name to reason.
         provenance: Versions and options.
+        tables: What the columns of `frames` mean, by analysis.
+        questions: The question that each analysis answers, by its name.
+        pictures: Frames that only pictures need (`tracekit.views.pictures`), by name; empty
+            unless they were asked for.
     """
 
     reports: tuple[Report, ...]
@@ -140,6 +145,9 @@ class Diagnosis:
     params: Mapping[str, Mapping[str, Any]]
     unreadable: Mapping[str, str] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, tuple[Table, ...]] = field(default_factory=dict)
+    questions: Mapping[str, str] = field(default_factory=dict)
+    pictures: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     @property
     def worst(self) -> Level:

@@ -1,0 +1,189 @@
+"""What a timeline draws: device work, steps and samples, thinned until a page can hold them.
+
+Nothing is judged by these frames. Where there is more than fits, short neighbours are merged into
+one box that says how many it stands for; long ones stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from tracekit.model.trace import Trace, view
+from tracekit.views import metrics
+from tracekit.views.activity import OPAQUE, activity
+from tracekit.views.attribution import attribution, steps
+from tracekit.views.kernels import kernel_names
+from tracekit.views.metrics import Counter
+from tracekit.views.overlap import COMM_KINDS
+
+__all__ = ["LANES", "SAMPLES", "WORK", "timeline_samples", "timeline_work"]
+
+LANES = ("steps", "communication", "compute", "copies", "opaque graphs")
+"""Kinds of track, in the order in which they are drawn."""
+WORK = pl.Schema(
+    {
+        "gpu": pl.Int16(),
+        "lane": pl.Enum(LANES),
+        "stream": pl.Int64(),
+        "track": pl.UInt32(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "busy_ns": pl.Int64(),
+        "n": pl.UInt32(),
+        "kind": pl.String(),
+        "name": pl.String(),
+    }
+)
+"""Columns of `timeline_work`."""
+SAMPLES = pl.Schema(
+    {
+        "gpu": pl.Int16(),
+        "what": pl.String(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "mean_frac": pl.Float64(),
+        "max_frac": pl.Float64(),
+    }
+)
+"""Columns of `timeline_samples`."""
+MOST_BOXES, MOST_CELLS = 16_000, 4_000
+_STREAMS = 6
+_SAME_FRAC = 0.005
+_FIRST_NS = 256
+_TRACK = ("gpu", "lane", "report", "pid", "context", "stream")
+
+
+@view(of=[activity, attribution, kernel_names, steps])
+def timeline_work(trace: Trace) -> pl.DataFrame:
+    """Return boxes of device work by GPU, lane and stream, and the steps' spans on the device.
+
+    Returns:
+        Frame of `WORK`, at most about `MOST_BOXES` rows, sorted by track, start_ns, end_ns. A
+        track holds what never overlaps: one stream's work of one lane, or the steps of one thread
+        (stream null, gpu null when they use several). Streams beyond the six busiest of a GPU and
+        lane share a track with null stream. ``busy_ns`` is the time that the ``n`` merged pieces of
+        work run, ``name`` and ``kind`` are those of the longest.
+    """
+    names = kernel_names(trace).select("name_key", "name")
+    work = activity(trace).join(names, on="name_key", how="left", maintain_order="left")
+    kind = pl.col("kind")
+    lane = (
+        pl.when(kind.is_in(COMM_KINDS) | (kind == "memcpy PtoP"))
+        .then(pl.lit("communication"))
+        .when(kind == OPAQUE)
+        .then(pl.lit("opaque graphs"))
+        .when(kind.str.starts_with("mem"))
+        .then(pl.lit("copies"))
+        .otherwise(pl.lit("compute"))
+    )
+    work = work.with_columns(lane.cast(WORK["lane"]).alias("lane"))
+    rows = pl.concat([_few_streams(work), _steps(trace)], how="diagonal_relaxed")
+    rows = rows.with_columns((pl.struct(_TRACK).rank("dense") - 1).alias("track"))
+    return _thinned(rows).select(list(WORK)).cast(WORK).sort("track", "start_ns", "end_ns")
+
+
+def _few_streams(work: pl.DataFrame) -> pl.DataFrame:
+    """Give the least busy streams of a GPU and lane one track together."""
+    busy = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns")
+    order = ["gpu", "lane", "busy_ns", "report", "pid", "context", "stream"]
+    tracks = work.group_by(_TRACK).agg(busy)
+    tracks = tracks.sort(order, descending=[False, False, True, *(False,) * 4])
+    rank = pl.int_range(pl.len()).over("gpu", "lane").alias("rank")
+    work = work.join(
+        tracks.with_columns(rank), on=_TRACK, how="left", nulls_equal=True, maintain_order="left"
+    )
+    alone = pl.col("rank") < _STREAMS
+    return work.with_columns(
+        pl.when(alone).then(pl.col(c)).alias(c) for c in ("report", "pid", "context", "stream")
+    )
+
+
+def _steps(trace: Trace) -> pl.DataFrame:
+    """Steps as boxes: first start to last end of the device work that each launched."""
+    launched = activity(trace).select("gpu").hstack(attribution(trace).select("step"))
+    alone = pl.when(pl.col("gpu").n_unique() == 1).then(pl.col("gpu").first())
+    own = launched.drop_nulls("step").group_by("step").agg(alone.alias("gpu"))
+    spans = steps(trace).drop_nulls("gpu_start_ns").join(own, on="step", how="left")
+    return spans.select(
+        "gpu",
+        pl.lit("steps", WORK["lane"]).alias("lane"),
+        "report",
+        "pid",
+        pl.col("tid").cast(pl.Int64).alias("context"),
+        pl.col("gpu_start_ns").alias("start_ns"),
+        pl.col("gpu_end_ns").alias("end_ns"),
+        pl.col("group").alias("kind"),
+        pl.col("label").alias("name"),
+    )
+
+
+def _thinned(rows: pl.DataFrame) -> pl.DataFrame:
+    """Merge short neighbours of a track within cells of time, coarser until all of it fits."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    rows = rows.with_row_index("at")
+    resolution = 1
+    while True:
+        cell = pl.when(length < resolution).then(pl.col("start_ns") // resolution)
+        own = pl.when(length >= resolution).then(pl.col("at"))
+        keyed = rows.with_columns(cell.alias("cell"), own.alias("own"))
+        if keyed.select(pl.struct("track", "cell", "own").n_unique()).item() <= MOST_BOXES:
+            break
+        resolution = max(_FIRST_NS, 2 * resolution)
+    longest = pl.col("kind", "name").sort_by(length, descending=True, maintain_order=True)
+    return keyed.group_by("track", "cell", "own").agg(
+        pl.col("gpu", "lane", "stream").first(),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        length.sum().alias("busy_ns"),
+        pl.len().alias("n"),
+        longest.first(),
+    )
+
+
+@view("gpu_metrics", "metric_names")
+def timeline_samples(trace: Trace) -> pl.DataFrame:
+    """Return sampled DRAM and NVLink use over time.
+
+    Returns:
+        Frame of `SAMPLES`, at most about `MOST_CELLS` rows a GPU and quantity, sorted by gpu,
+        what, start_ns. ``mean_frac`` is the share of peak over [start_ns, end_ns), ``max_frac``
+        that of its highest sample; time without a valid sample has no row.
+    """
+    parts = [SAMPLES.to_frame()]
+    for gpu in (g.index for g in trace.gpus if g.used):
+        received, sent = metrics.link(trace, gpu)
+        found = {
+            "DRAM read + write": metrics.dram(trace, gpu),
+            "NVLink receiving": received,
+            "NVLink sending": sent,
+        }
+        parts += [_cells(gpu, what, counters) for what, counters in found.items() if counters]
+    return pl.concat(parts).sort("gpu", "what", "start_ns")
+
+
+def _cells(gpu: int, what: str, counters: Sequence[Counter]) -> pl.DataFrame:
+    starts, ends = counters[0].cells.start, counters[0].cells.end
+    value, _ = metrics.means_over(counters, starts, ends)
+    frame = pl.DataFrame({"start_ns": starts, "end_ns": ends, "value": np.minimum(value, 1.0)})
+    frame = frame.filter(pl.col("value").is_not_nan())
+    level = (pl.col("value") / _SAME_FRAC).round()
+    contiguous = pl.col("start_ns") == pl.col("end_ns").shift(1)
+    same = (contiguous & (level == level.shift(1))).fill_null(value=False)
+    key = (~same).cum_sum()
+    resolution = _FIRST_NS
+    while frame.select(key.n_unique()).item() > MOST_CELLS:
+        resolution *= 2
+        gap = (~contiguous).fill_null(value=True).cum_sum()
+        key = pl.struct(gap, pl.col("start_ns") // resolution).rle_id()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    merged = frame.group_by(key.alias("key"), maintain_order=True).agg(
+        pl.col("start_ns").first(),
+        pl.col("end_ns").last(),
+        ((pl.col("value") * length).sum() / length.sum()).alias("mean_frac"),
+        pl.col("value").max().alias("max_frac"),
+    )
+    labelled = merged.with_columns(pl.lit(gpu, pl.Int16).alias("gpu"), pl.lit(what).alias("what"))
+    return labelled.select(list(SAMPLES)).cast(SAMPLES)
