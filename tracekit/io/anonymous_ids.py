@@ -79,7 +79,8 @@ def number_processes(frames: Iterable[pl.DataFrame]) -> Processes:
     nth = (~is_main).cast(pl.UInt32).cum_sum().over("report", "pid")
     number = pl.col("new_pid") + pl.when(is_main).then(0).otherwise(nth)
     return Processes(
-        pids, tids.sort("report", "pid", "tid").with_columns(number.alias("new_tid")).drop("new_pid")
+        pids,
+        tids.sort("report", "pid", "tid").with_columns(number.alias("new_tid")).drop("new_pid"),
     )
 
 
@@ -129,7 +130,9 @@ class TextNumbers:
         self._pids = processes.new_pid()
         self._base = base
         seen: dict[str, set[int]] = {}
-        markers = texts["text"].filter(texts["text"].str.contains(_IS_MARKER).fill_null(value=False))
+        markers = texts["text"].filter(
+            texts["text"].str.contains(_IS_MARKER).fill_null(value=False)
+        )
         for word in markers.str.extract_all(_TELLING).explode().drop_nulls().unique():
             key, _, value = word[1:].partition("=")
             seen.setdefault(key, set()).add(_integer(value))
