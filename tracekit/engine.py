@@ -27,7 +27,7 @@ from tracekit.views.pictures import pictures
 from tracekit.views.quality import quality
 from tracekit.views.ranges import ranges
 
-__all__ = ["Inspection", "analyze", "inspect", "open_trace", "run"]
+__all__ = ["Inspection", "analyze", "diagnose", "inspect", "open_trace", "run"]
 
 Progress = Callable[[str], None]
 Redact = Literal["no", "yes", "keep nvtx"]
@@ -174,39 +174,77 @@ def analyze(
         UsageError: An analysis or parameter does not exist or has a wrong value.
         InputError: No input can be used.
     """
-    names = _chosen(only)
-    values, settings = parameters.parse(names, params or {})
-    tell = progress or _silent
-    tell("opening")
+    _, settings = parameters.parse(_chosen(only), params or {})
+    (progress or _silent)("opening")
     opening = open_trace(
         paths, window=window, reader=reader, salvage=salvage, redact=redact, settings=settings
     )
     with opening as (trace, inputs):
-        tell("device activity")
-        head = trace.view(overview)
-        frames: dict[str, Mapping[str, pl.DataFrame]] = {}
-        findings: list[Finding] = []
-        chosen = {name: analyses.load(name) for name in names}
-        for name, analysis in chosen.items():
-            tell(name)
-            frames[name], found = run(analysis, trace, values[name])
-            findings += found
-        tell("data quality")
-        return Diagnosis(
-            reports=trace.reports,
-            gpus=trace.gpus,
-            alignment=trace.alignment,
-            overview=head,
-            quality=trace.view(quality),
-            findings=ranked(findings),
-            frames=frames,
-            params={n: vars(values[n]) for n in names},
-            unreadable=inputs.unreadable,
-            provenance=_provenance(window, reader, redact, _sayable(params or {}, redact)),
-            tables={name: analysis.results for name, analysis in chosen.items()},
-            questions={name: analysis.question for name, analysis in chosen.items()},
-            pictures=pictures(trace) if with_pictures else {},
+        found = diagnose(
+            trace,
+            inputs.unreadable,
+            only=only,
+            params=params,
+            redact=redact,
+            with_pictures=with_pictures,
+            progress=progress,
         )
+        origin = {"window_ns": None if window is None else list(window), "reader": reader}
+        return replace(found, provenance={**found.provenance, **origin})
+
+
+def diagnose(
+    trace: Trace,
+    unreadable: Mapping[str, str],
+    *,
+    only: Sequence[str] = (),
+    params: Mapping[str, str] | None = None,
+    redact: Redact = "no",
+    with_pictures: bool = False,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Diagnose an opened run.
+
+    Args:
+        trace: The run, with its global settings.
+        unreadable: Inputs that could not be used: name to reason.
+        only: Names of the analyses to run; empty for all.
+        params: ``analysis.name`` to its value as text.
+        redact: What may be said of `params`; see `open_trace`.
+        with_pictures: Add the frames that timelines and maps are drawn from.
+        progress: Told what is being done.
+
+    Raises:
+        UsageError: An analysis or parameter does not exist or has a wrong value.
+    """
+    names = _chosen(only)
+    values, _ = parameters.parse(names, params or {})
+    tell = progress or _silent
+    tell("device activity")
+    head = trace.view(overview)
+    frames: dict[str, Mapping[str, pl.DataFrame]] = {}
+    findings: list[Finding] = []
+    chosen = {name: analyses.load(name) for name in names}
+    for name, analysis in chosen.items():
+        tell(name)
+        frames[name], found = run(analysis, trace, values[name])
+        findings += found
+    tell("data quality")
+    return Diagnosis(
+        reports=trace.reports,
+        gpus=trace.gpus,
+        alignment=trace.alignment,
+        overview=head,
+        quality=trace.view(quality),
+        findings=ranked(findings),
+        frames=frames,
+        params={n: vars(values[n]) for n in names},
+        unreadable=unreadable,
+        provenance=_provenance(redact, _sayable(params or {}, redact)),
+        tables={name: analysis.results for name, analysis in chosen.items()},
+        questions={name: analysis.question for name, analysis in chosen.items()},
+        pictures=pictures(trace) if with_pictures else {},
+    )
 
 
 def _chosen(only: Sequence[str]) -> tuple[str, ...]:
@@ -277,15 +315,13 @@ def _sayable(params: Mapping[str, str], redact: Redact) -> Mapping[str, str]:
     return {k: v for k, v in params.items() if not k.startswith("kernels.")}
 
 
-def _provenance(
-    window: tuple[int, int] | None, reader: str, redact: Redact, params: Mapping[str, str]
-) -> dict[str, Any]:
+def _provenance(redact: Redact, params: Mapping[str, str]) -> dict[str, Any]:
     return {
         "tracekit": tracekit.__version__,
         "python": platform.python_version(),
         "polars": pl.__version__,
-        "window_ns": None if window is None else list(window),
-        "reader": reader,
+        "window_ns": None,
+        "reader": "auto",
         "redact": redact,
         "params": dict(sorted(params.items())),
     }
