@@ -13,6 +13,7 @@ __all__ = [
     "UNCLASSIFIED_LIMIT",
     "amount",
     "denominator",
+    "missing_sizes",
     "no_collectives",
     "op_name",
     "opaque_caveat",
@@ -162,6 +163,13 @@ def source_note(facts: Row) -> str:
     return (
         "the number of ranks is what was seen, because the communicator was made before recording"
     )
+
+
+def missing_sizes(facts: Row) -> tuple[Missing, ...]:
+    """Return what would tell message sizes, if NCCL said them and the export left them out."""
+    if not facts["n_unsized"] or not facts["has_nccl_ranges"] or facts["n_blobs"]:
+        return ()
+    return (Missing("message sizes: export NCCL's NVTX payloads", ("nvtx_schemas",)),)
 
 
 def unmatched(frames: Frames, analysis: str, what: str) -> tuple[Finding, ...]:

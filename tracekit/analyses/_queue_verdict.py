@@ -16,7 +16,15 @@ from tracekit.analyses._comm_words import (
     time,
     whose,
 )
-from tracekit.model.analysis import Confidence, Evidence, Finding, Frames, Level, Metric
+from tracekit.model.analysis import (
+    Confidence,
+    Evidence,
+    Finding,
+    Frames,
+    Level,
+    Metric,
+    Missing,
+)
 
 __all__ = ["queued"]
 
@@ -40,14 +48,14 @@ def queued(frames: Frames, params: Any) -> tuple[Finding, ...]:
 def _queued(frames: Frames, row: Row, params: Any) -> Finding:
     op, partners = op_name(row["op"]), partner_name(row["partner"])
     unsure = row["dependency"]
-    tail = ", or wait for an event of them" if unsure else ""
-    alone = " (on the only rank recorded)" if row["one_rank"] else ""
+    tail = " or wait for an event of theirs (candidate)" if unsure else ""
+    alone = " (candidate: on the only rank recorded)" if row["one_rank"] else ""
     slug = f"queued-{op}-{(row['partner'] or 'other').replace(' ', '_')}"
     several = frames["communicators"].height > 1
     slug += "-event" if unsure else ""
     return Finding(
         id=f"{NAME}/{slug}" + (f"-{row['comm']}" if several else ""),
-        level=Level.UNKNOWN if unsure else Level.WARN,
+        level=Level.UNKNOWN if unsure or row["one_rank"] else Level.WARN,
         title=f"{amount(row['n'], op)}{whose(frames, row['comm'])} queue behind {partners}{tail}:"
         f" ready but not started for a median of {time(row['queued_median_ns'])}{alone};"
         f" {time(row['queued_ns'])} in all, {pct(row['queued_frac'])} of"
@@ -81,6 +89,7 @@ def _queued(frames: Frames, row: Row, params: Any) -> Finding:
         ),
         scope=(("communicator", row["comm"]), ("operation", op)),
         thresholds={"queued_frac": (params.warn_frac, None)},
+        missing=_what_would_tell(row),
         evidence=(
             Evidence(
                 "queueing",
@@ -90,3 +99,17 @@ def _queued(frames: Frames, row: Row, params: Any) -> Finding:
             ),
         ),
     )
+
+
+def _what_would_tell(row: Row) -> tuple[Missing, ...]:
+    if row["one_rank"]:
+        return (
+            Missing(
+                "the other ranks: one of them may have been later still, then this lag costs"
+                " nothing",
+                command="tracekit analyze rank0.sqlite rank1.sqlite",
+            ),
+        )
+    if row["dependency"]:
+        return (Missing("a run without that event wait, or the program's own knowledge of it"),)
+    return ()

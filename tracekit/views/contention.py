@@ -95,7 +95,8 @@ def contention_groups(trace: Trace) -> pl.DataFrame:
         about = dict(zip(KEY, key, strict=True))
         groups = sorted(_partition(contended, ("partner",)), key=lambda kv: _sortable(kv[0]))
         for (partner,), own in groups or [((None,), contended)]:
-            near = part.filter((pl.col("state") == "alone") | (pl.col("partner") == partner))
+            beside = pl.col("partner").eq_missing(pl.lit(partner, pl.String))
+            near = part.filter((pl.col("state") == "alone") | beside)
             row = about | {"partner": partner} | _timing(alone, own, near)
             rows.append(row | sampler.levels(alone, own))
     return pl.DataFrame(rows, schema=GROUP)
