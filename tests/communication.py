@@ -130,8 +130,10 @@ def ranks_export(n: int, *, devices: Sequence[int] | None = None, **options: obj
     return add_schemas(export)
 
 
-def told_ranks(export: Export, comm: int, nranks: int, rank: int, at: int = 1) -> Export:
-    """Add the creation of a communicator on one rank."""
+def told_ranks(
+    export: Export, comm: int, nranks: int, rank: int, *, number: int | None = None, at: int = 1
+) -> Export:
+    """Add the creation of a communicator on one rank, whose number may be another one."""
     return export.range(
         at,
         at + 1,
@@ -139,7 +141,7 @@ def told_ranks(export: Export, comm: int, nranks: int, rank: int, at: int = 1) -
         pid=100 + rank,
         tid=100 + rank,
         domain=NCCL,
-        binaryData=init_payload(comm, nranks, rank),
+        binaryData=init_payload(comm, nranks, rank if number is None else number),
     )
 
 
