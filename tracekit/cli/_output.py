@@ -16,6 +16,7 @@ __all__ = [
     "FORMATS",
     "Format",
     "check_outputs",
+    "check_places",
     "format_of",
     "print_text",
     "terminal_options",
@@ -71,12 +72,21 @@ def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
     """Refuse outputs that cannot or must not be written, before any work is done.
 
     Raises:
-        UsageError: An output has an unknown suffix, no folder, is a folder, is given twice, or is
-            one of the inputs.
+        UsageError: An output has an unknown suffix, or cannot be where it should (`check_places`).
+    """
+    for path in outputs:
+        format_of(path)
+    check_places(outputs, inputs)
+
+
+def check_places(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
+    """Refuse outputs that cannot or must not be where they should.
+
+    Raises:
+        UsageError: An output has no folder, is a folder, is given twice, or is one of the inputs.
     """
     seen: set[Path] = set()
     for path in outputs:
-        format_of(path)
         if path.is_dir() or not path.parent.is_dir():
             message = f"-o {path}: not a file in an existing folder"
             raise UsageError(message)
@@ -95,29 +105,30 @@ def _same(path: Path, other: Path) -> bool:
     return path.resolve() == other.resolve()
 
 
-def write(path: Path, text: str) -> None:
-    """Write `text` so that `path` holds all of it or stays as it was.
+def write(path: Path, content: str | bytes) -> None:
+    """Write text as UTF-8, or bytes, so that `path` holds all of it or stays as it was.
 
     Raises:
         InputError: The file cannot be written.
     """
+    data = content.encode("utf-8") if isinstance(content, str) else content
     try:
         if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")  # a pipe or device has nothing to keep whole
+            path.write_bytes(data)  # a pipe or device has nothing to keep whole
             return
-        _replace(path.resolve(), text)
+        _replace(path.resolve(), data)
     except OSError as error:
         message = f"cannot be written: {error.strerror}"
         raise InputError(message, path=path) from error
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     import tempfile
 
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
         mode = path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask()
         Path(name).chmod(mode)
         Path(name).replace(path)

@@ -7,10 +7,21 @@ from collections.abc import Sequence
 
 import click
 
-__all__ = ["END_OF_TIME", "SETTING", "WINDOW", "Setting", "Window", "settings"]
+__all__ = [
+    "BYTES",
+    "END_OF_TIME",
+    "SETTING",
+    "WINDOW",
+    "Bytes",
+    "Setting",
+    "Window",
+    "settings",
+]
 
 END_OF_TIME = 2**63 - 1
 _UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_BYTES = {"b": 1, "kb": 1_000, "mb": 1_000_000, "gb": 1_000_000_000, "": 1_000_000}
+_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[kmg]?b|)", re.IGNORECASE)
 _MOMENT = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ns|us|ms|s)")
 
 
@@ -64,6 +75,24 @@ class Setting(click.ParamType[tuple[str, str]]):
         return key, text
 
 
+class Bytes(click.ParamType[int]):
+    """A size such as ``10MB``; a number without a unit is MB."""
+
+    name = "SIZE"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return bytes."""
+        if isinstance(value, int):
+            return value
+        match = _SIZE.fullmatch(str(value))
+        if match is None or not float(match["number"]):
+            self.fail(f"{value!r} is not a size, for example 10MB or 500kB", param, ctx)
+        return round(float(match["number"]) * _BYTES[match["unit"].lower()])
+
+
+BYTES = Bytes()
 WINDOW = Window()
 SETTING = Setting()
 

@@ -1,0 +1,190 @@
+"""``tracekit bundle``: a small archive to attach to an issue, with nothing private in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.cli._output import check_places, print_text, terminal_options, write
+from tracekit.cli._progress import progress
+from tracekit.cli._values import BYTES, SETTING, WINDOW, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tracekit.model.diagnosis import Diagnosis
+    from tracekit.model.trace import Trace
+    from tracekit.report.bundle import Archive, Part
+    from tracekit.report.bundle_readme import SliceNote
+
+__all__ = ["WORST", "command"]
+
+WORST = "worst"
+_PARTIAL = 4
+_PATH = click.Path(path_type=Path)
+_DEFAULT = "10MB"
+
+
+class _Window(click.ParamType[Any]):
+    """``START:END``, or the word that asks for the worst one."""
+
+    name = "START:END|worst"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> object:
+        return value if value == WORST else WINDOW.convert(value, param, ctx)
+
+
+@click.command("bundle", short_help="Pack diagnosis, figures and a slice to attach to an issue.")
+@click.argument("reports", metavar="REPORT...", nargs=-1, required=True, type=_PATH)
+@click.option(
+    "--output",
+    "-o",
+    metavar="FILE.zip",
+    type=_PATH,
+    default=Path("issue.zip"),
+    show_default=True,
+    help="Archive to write.",
+)
+@click.option(
+    "--window",
+    type=_Window(),
+    help="Add a slice of the trace: this part of the session, or the worst window, as wide as it"
+    " takes to give the same finding alone.",
+)
+@click.option("--only", "-k", metavar="NAME", multiple=True, help="Run only this analysis.")
+@click.option(
+    "--param",
+    "params",
+    metavar="NAME=VALUE",
+    multiple=True,
+    type=SETTING,
+    help="Set a parameter; `tracekit list NAME` shows them.",
+)
+@click.option(
+    "--peak-gbps",
+    metavar="GB/S",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Peak DRAM bandwidth of the GPUs, overriding the report's.",
+)
+@click.option(
+    "--top", metavar="N", type=click.IntRange(min=0), help="Rows of each table, in every format."
+)
+@click.option("--keep-nvtx", is_flag=True, help="Let the program's own NVTX text pass.")
+@click.option("--hash-names", is_flag=True, help="Replace kernel names; their class stays.")
+@click.option("--dry-run", is_flag=True, help="Show what would go in, write nothing.")
+@click.option(
+    "--max-size",
+    type=BYTES,
+    default=_DEFAULT,
+    show_default=True,
+    help="What the archive may take; a number without a unit is MB.",
+)
+@click.option("--max-mb", metavar="MB", type=BYTES, help="The same as --max-size.")
+@click.option("--salvage", is_flag=True, help="Read what is left of a damaged report.")
+def command(reports: tuple[Path, ...], **options: Any) -> int:
+    """Pack what a maintainer needs to see of one run into an archive of a few MB.
+
+    Inside are the diagnosis as Markdown, JSON and HTML, figures, a README that says how to make it
+    again and, with --window, part of the trace that `tracekit analyze` reads. Nothing passes that
+    is not known to be harmless.
+    """
+    target = options["output"]
+    check_places([target], reports)
+    with progress() as tell:
+        made, lost = _made(reports, options, tell or _nobody)
+    if not options["dry_run"]:
+        write(target, made.content)
+    print_text(_listing(target, made, options))
+    return _PARTIAL if lost else 0
+
+
+def _nobody(_: str) -> None:
+    """Report progress to nobody."""
+
+
+def _made(
+    reports: Sequence[Path], options: dict[str, Any], tell: Callable[[str], None]
+) -> tuple[Archive, bool]:
+    """Return the archive, and whether some inputs could not be used."""
+    from tracekit import analyses, engine, parameters
+    from tracekit.io.anonymous import anonymous
+    from tracekit.report.bundle import archive, documents
+    from tracekit.report.bundle_readme import readme
+
+    params = settings(options["params"], options["peak_gbps"])
+    _, values = parameters.parse(analyses.names(), params)
+    redact: engine.Redact = "keep nvtx" if options["keep_nvtx"] else "yes"
+    max_bytes = options["max_mb"] or options["max_size"]
+    tell("opening")
+    opening = engine.open_trace(reports, salvage=options["salvage"], redact=redact, settings=values)
+    with opening as (redacted, inputs):
+        trace, loader = anonymous(redacted, hash_names=options["hash_names"])
+        found = engine.diagnose(
+            trace,
+            inputs.unreadable,
+            only=options["only"],
+            params=params,
+            redact=redact,
+            with_pictures=True,
+            progress=tell,
+        )
+        parts = documents(found, top=options["top"])
+        left = max_bytes - sum(p.packed_bytes for p in parts)
+        slices, note = _slices(trace, found, frozenset(loader.sampled), options, left, tell)
+    about = partial(readme, found, _said(options), note)
+    return archive((*parts, *slices), max_bytes, about), bool(inputs.unreadable)
+
+
+def _slices(
+    trace: Trace,
+    found: Diagnosis,
+    counters: frozenset[str],
+    options: dict[str, Any],
+    max_bytes: int,
+    tell: Callable[[str], None],
+) -> tuple[tuple[Part, ...], SliceNote | None]:
+    if options["window"] is None:
+        return (), None
+    from tracekit.cli._slices import Slicer
+
+    params = settings(options["params"], options["peak_gbps"])
+    slicer = Slicer(trace, found, counters, params, max_bytes, tell)
+    window = options["window"]
+    return slicer.worst() if window == WORST else slicer.asked(window)
+
+
+def _said(options: dict[str, Any]) -> list[str]:
+    """Return the options that decide what is inside, as words; none of them names anything."""
+    words = [w for name in sorted(options["only"]) for w in ("--only", name)]
+    window = options["window"]
+    if window is not None:
+        words += ["--window", window if window == WORST else f"{window[0]}ns:{window[1]}ns"]
+    words += ["--top", str(options["top"])] if options["top"] is not None else []
+    words += ["--keep-nvtx"] if options["keep_nvtx"] else []
+    words += ["--hash-names"] if options["hash_names"] else []
+    words += ["--salvage"] if options["salvage"] else []
+    return [*words, "--max-size", f"{options['max_mb'] or options['max_size']}B"]
+
+
+def _listing(target: Path, made: Archive, options: dict[str, Any]) -> str:
+    from tracekit.report.lines import Lines
+    from tracekit.report.names import printable
+    from tracekit.report.units import size
+
+    page = Lines(**terminal_options(sys.stdout))
+    verb = "would be" if options["dry_run"] else "is"
+    most = size(options["max_mb"] or options["max_size"])
+    page.line(
+        f"{printable(str(target))} {verb} {size(len(made.content))} of at most {most}", "bold"
+    )
+    rows = [(p.name, size(len(p.content)), size(p.packed_bytes), p.about) for p in made.parts]
+    page.columns(("file", "size", "packed", "what it is"), rows, (False, True, True, False), 2)
+    page.fields(("Dropped", f"{d.name} ({size(d.n_bytes)}): {d.what}") for d in made.dropped)
+    return page.text()
