@@ -54,6 +54,8 @@ _HITS = (
     Column("valid_cells", I64, "", "of these, within the counter's scale"),
     Column("raw_mean", F64, "", "mean of the valid samples as recorded"),
     Column("hit_frac", F64, "1", "L2 hit rate, sampled; null when half the samples are invalid"),
+    Column("hit_lo_frac", F64, "1", "lower end of its 95 % interval over executions"),
+    Column("hit_hi_frac", F64, "1", "upper end"),
     Column("miss_frac", F64, "1", "1 - hit_frac"),
     Column("subsample", pl.Boolean, "", "no sample lies inside a kernel: weighed by overlap"),
     Column("occupancy_frac", F64, "1", "resident warps of the most that fit; null: not sampled"),
@@ -172,6 +174,7 @@ def _rates(trace: Trace, hits: pl.DataFrame, key: list[str]) -> pl.DataFrame:
         pl.col("cells", "valid_cells", "raw_integral", "covered_ns").sum(),
         pl.col("subsample").any(),
         (pl.col("warps_integral").sum() / pl.col("warps_ns").sum()).alias("occupancy_frac"),
+        _error(pl.col("raw_integral"), pl.col("covered_ns")).alias("error"),
     )
     scales = [(c.gpu, c.full_scale) for c in hit_counters(trace)]
     scale = pl.DataFrame(scales, schema={"gpu": pl.Int16, "full_scale": I64}, orient="row")
@@ -179,9 +182,23 @@ def _rates(trace: Trace, hits: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     enough = (pl.col("cells") > 0) & (pl.col("valid_cells") >= MIN_VALID * pl.col("cells"))
     sums = sums.join(scale, on="gpu", how="left").with_columns(raw.alias("raw_mean"))
     hit = pl.when(enough).then(pl.col("raw_mean") / pl.col("full_scale"))
+    half = 1.96 * pl.col("error") / pl.col("full_scale")
     return sums.with_columns(
-        hit.alias("hit_frac"), (1 - hit).alias("miss_frac"), pl.col("occupancy_frac").fill_nan(None)
+        hit.alias("hit_frac"),
+        (1 - hit).alias("miss_frac"),
+        (hit - half).clip(0).alias("hit_lo_frac"),
+        (hit + half).clip(upper_bound=1).alias("hit_hi_frac"),
+        pl.col("occupancy_frac").fill_nan(None),
     )
+
+
+def _error(integral: pl.Expr, covered: pl.Expr) -> pl.Expr:
+    """Standard error of a ratio of sums over executions (linearised); null for one execution."""
+    known = covered > 0
+    deviation = integral.filter(known) - integral.sum() / covered.sum() * covered.filter(known)
+    n = known.sum()
+    spread = (deviation.pow(2).sum() * n / (n - 1)).sqrt() / covered.sum()
+    return pl.when(n > 1).then(spread)
 
 
 def _layers(trace: Trace) -> pl.DataFrame:

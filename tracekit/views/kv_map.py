@@ -21,6 +21,7 @@ RUNS = pl.Schema(
         "run": pl.UInt32(),
         "n_runs": pl.UInt32(),
         "n_blocks": pl.UInt32(),
+        "position": pl.Int64(),
         "first_block": pl.Int64(),
         "last_block": pl.Int64(),
         "start_addr": pl.Int64(),
@@ -42,7 +43,8 @@ def kv_map(trace: Trace) -> pl.DataFrame:
 
     Returns:
         Frame of `RUNS`, sorted by pool, layer, kind, run; ``n_runs`` and ``n_blocks`` count all of
-        the layer, of which at most about `MOST_RUNS` runs have a row. Addresses are bytes.
+        the layer, of which at most about `MOST_RUNS` runs have a row. ``position`` is that of the
+        first block among the layer's blocks, ordered by sequence and index. Addresses are bytes.
     """
     cache = kv_cache(trace)
     parts = [RUNS.to_frame()]
@@ -85,6 +87,7 @@ def _few(runs: pl.DataFrame) -> pl.DataFrame:
         pl.int_range(pl.len()).over(_LAYER).alias("run"),
         pl.len().over(_LAYER).alias("n_runs"),
         pl.col("blocks").sum().over(_LAYER).alias("n_blocks"),
+        (pl.col("blocks").cum_sum() - pl.col("blocks")).over(_LAYER).alias("position"),
     )
     every = (pl.col("n_runs") + MOST_RUNS - 1) // MOST_RUNS
     return numbered.filter(pl.col("run") % every == 0)
