@@ -47,8 +47,10 @@ def plant(path):
         db.execute(f"UPDATE StringIds SET value = value || ' {MARK}_S' WHERE id NOT IN ({used})")
         for table, columns in _LEAKY.items():
             db.execute(f'CREATE TABLE IF NOT EXISTS "{table}" ({columns})')
-            names = [row[1] for row in db.execute(f'PRAGMA table_info("{table}")')]
-            marks = ", ".join(f"'{MARK}_{table}_{n}'" for n in names)
+            marks = ", ".join(
+                "NULL" if is_key else f"'{MARK}_{table}_{name}'" if "INT" not in kind else "7"
+                for _, name, kind, _, _, is_key in db.execute(f'PRAGMA table_info("{table}")')
+            )
             db.execute(f'INSERT INTO "{table}" VALUES ({marks})')
         for table in set(tables(db)) - {"StringIds"}:
             for row in db.execute(f'PRAGMA table_info("{table}")').fetchall():
@@ -57,9 +59,7 @@ def plant(path):
                     f'UPDATE "{table}" SET "{column}" = "{column}" || \' {MARK}_{column}\''
                     f" WHERE typeof(\"{column}\") = 'text'"
                 )
-        db.execute(
-            f"INSERT INTO DIAGNOSTIC_EVENT (timestamp, severity, text) VALUES (1, 3, '{MARK}')"
-        )
+        db.execute("UPDATE DIAGNOSTIC_EVENT SET severity = 3 WHERE rowid % 5 = 0")
     db.close()
 
 
@@ -79,7 +79,7 @@ def numbers(whole):
 
 def answers(path, capsys, *options):
     out = []
-    for form in ("text", "json"):
+    for form in ("text", "json", "markdown"):
         assert cli.call(["analyze", str(path), "--format", form, *options]) == 0
         out.append(capsys.readouterr().out)
     return out
@@ -99,8 +99,8 @@ def test_m02_no_planted_marker_reaches_a_redacted_answer(fixture_path, tmp_path,
 @pytest.mark.parametrize("name", ["int4_dequant", "hf_dynamic_cache"])
 def test_redaction_changes_no_number(fixture_path, capsys, name):
     path = fixture_path(name)
-    _, plain = answers(path, capsys)
-    _, redacted = answers(path, capsys, "--redact")
+    _, plain, _ = answers(path, capsys)
+    _, redacted, _ = answers(path, capsys, "--redact")
     plain, redacted = json.loads(plain), json.loads(redacted)
     assert numbers(redacted) == numbers(plain)
     assert redacted["overview"]["gpus"] == plain["overview"]["gpus"]
@@ -110,11 +110,20 @@ def test_redaction_changes_no_number(fixture_path, capsys, name):
 
 def test_nvtx_text_passes_when_it_is_asked_to(fixture_path, capsys):
     path = fixture_path("int4_dequant")
-    hidden, _ = answers(path, capsys, "--redact")
+    hidden, _, _ = answers(path, capsys, "--redact")
     assert "dequant_then_gemm" not in hidden
-    kept, _ = answers(path, capsys, "--redact", "--keep-nvtx")
+    kept, _, _ = answers(path, capsys, "--redact", "--keep-nvtx")
     assert "dequant_then_gemm" in kept
     assert "int4_dequant.sqlite" not in kept
+
+
+def test_markdown_is_redacted_unless_asked(fixture_path, capsys):
+    path = fixture_path("int4_dequant")
+    _, _, page = answers(path, capsys)
+    assert "dequant_then_gemm" not in page
+    assert "int4_dequant.sqlite" not in page
+    _, _, page = answers(path, capsys, "--no-redact")
+    assert "dequant_then_gemm" in page
 
 
 def test_inputs_that_cannot_be_read_are_not_named(tmp_path, capsys):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +11,36 @@ import polars as pl
 from tracekit.model.analysis import Evidence, Finding
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.report.names import printable, short_name
-from tracekit.report.units import NOT_MEASURED, Scale, scale_of, unit_of_column
+from tracekit.report.units import (
+    NOT_MEASURED,
+    Number,
+    Scale,
+    scale_of,
+    suffix_of_column,
+    unit_of_column,
+)
 
-__all__ = ["Grid", "analysis_of", "grid", "grids", "select"]
+__all__ = [
+    "Course",
+    "Grid",
+    "analysis_of",
+    "bounds_of",
+    "cell_text",
+    "courses",
+    "grid",
+    "grids",
+    "heading_and_scale",
+    "is_moment",
+    "select",
+]
 
 _MOMENTS = {"start_ns", "end_ns", "t_ns"}
 _MOMENT_ENDS = tuple(f"_{m}" for m in sorted(_MOMENTS))
 _SECONDS = Scale(1e9, "s", 6)
 _LIST_ITEMS = 4
+_ORDERED_BY = ("t_ns", "start_ns", "step")
+_COURSE_UNITS = {"ns", "1", "%", "x", "B/s", "GB/s"}
+_COURSE_ROWS = 8
 
 
 @dataclass(frozen=True)
@@ -75,7 +97,7 @@ def grid(
     if rows.is_empty():
         return None
     shown = rows.select(evidence.columns or rows.columns).head(limit)
-    columns = [_column(shown[name], width) for name in shown.columns]
+    columns = [_column(shown, name, width) for name in _without_bounds(shown.columns)]
     return Grid(
         title=printable(evidence.title or evidence.table.replace("_", " ")),
         headings=tuple(c[0] for c in columns),
@@ -83,6 +105,45 @@ def grid(
         rows=tuple(zip(*(c[2] for c in columns), strict=True)),
         total=rows.height,
     )
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one column of an evidence table runs over time.
+
+    Attributes:
+        heading: Column in words.
+        over: What orders the rows.
+        values: One number a row, None where not measured.
+        unit: Unit of `values`, as `tracekit.report.units.quantity` takes it.
+    """
+
+    heading: str
+    over: str
+    values: tuple[float | int | None, ...]
+    unit: str
+
+
+def courses(diagnosis: Diagnosis, finding: Finding, evidence: Evidence) -> tuple[Course, ...]:
+    """Return the course of every measured column of an evidence table whose rows have an order.
+
+    Tables of fewer than eight rows are read faster than a line of bars, so they have none.
+    """
+    frame = diagnosis.frames.get(analysis_of(finding), {}).get(evidence.table)
+    if frame is None:
+        return ()
+    rows = select(frame, evidence.where)
+    order = next((c for c in _ORDERED_BY if c in rows.columns), None)
+    if order is None or rows.height < _COURSE_ROWS:
+        return ()
+    rows = rows.sort(order, maintain_order=True)
+    found = []
+    for name in evidence.columns or rows.columns:
+        heading, unit = unit_of_column(name)
+        if unit in _COURSE_UNITS and not is_moment(name) and rows[name].dtype.is_numeric():
+            over = "step" if order == "step" else "time"
+            found.append(Course(heading, over, tuple(rows[name]), unit))
+    return tuple(found)
 
 
 def select(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
@@ -102,20 +163,59 @@ def select(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
     return frame
 
 
-def _column(series: pl.Series, width: int) -> tuple[str, bool, list[str]]:
-    """Return (heading, right-aligned, cells) of one column."""
-    heading, unit = unit_of_column(series.name)
+def _column(shown: pl.DataFrame, name: str, width: int) -> tuple[str, bool, list[str]]:
+    """Return (heading, right-aligned, cells) of one column, its interval in brackets beside it."""
+    series = shown[name]
     values = series.to_list()
     if not series.dtype.is_numeric():
-        return heading, False, [_text(v, width) for v in values]
-    moment = series.name in _MOMENTS or series.name.endswith(_MOMENT_ENDS)
-    scale = _SECONDS if moment else scale_of(values, unit)
-    if scale.unit:
-        heading = f"{heading} ({scale.unit})"
-    return heading, True, [scale.cell(v) for v in values]
+        return unit_of_column(name)[0], False, [cell_text(v, width) for v in values]
+    heading, scale = heading_and_scale(name, values)
+    cells = [scale.cell(v) for v in values]
+    low, high = bounds_of(name)
+    if low in shown.columns and high in shown.columns:
+        pairs = zip(cells, shown[low].to_list(), shown[high].to_list(), strict=True)
+        cells = [
+            c if lo is None and hi is None else f"{c} [{scale.cell(lo)}, {scale.cell(hi)}]"
+            for c, lo, hi in pairs
+        ]
+    return heading, True, cells
 
 
-def _text(value: Any, width: int) -> str:
+def heading_and_scale(
+    name: str, values: Sequence[Number | None], unit: str = ""
+) -> tuple[str, Scale]:
+    """Return the heading of a column of numbers, unit in brackets, and the scale of its cells.
+
+    Args:
+        name: Column.
+        values: Its values.
+        unit: Unit of the values where the name does not tell.
+    """
+    heading, named = unit_of_column(name)
+    scale = _SECONDS if is_moment(name) else scale_of(values, named or unit)
+    return (f"{heading} ({scale.unit})" if scale.unit else heading), scale
+
+
+def _without_bounds(names: list[str]) -> list[str]:
+    """Leave out the columns that hold the interval of another one."""
+    bounds = {b for n in names for b in bounds_of(n) if set(bounds_of(n)) <= set(names)}
+    return [n for n in names if n not in bounds]
+
+
+def bounds_of(name: str) -> tuple[str, str]:
+    """Return the columns that would hold the interval of ``x_ns``: ``x_lo_ns``, ``x_hi_ns``."""
+    suffix = suffix_of_column(name)
+    stem = name.removesuffix(suffix) if suffix else name
+    return f"{stem}_lo{suffix}", f"{stem}_hi{suffix}"
+
+
+def is_moment(name: str) -> bool:
+    """Return whether a column holds points in time, not lengths."""
+    return name in _MOMENTS or name.endswith(_MOMENT_ENDS)
+
+
+def cell_text(value: Any, width: int) -> str:
+    """Return a value that is no number as the text of a cell of at most `width` characters."""
     if value is None:
         return NOT_MEASURED
     if isinstance(value, bool):

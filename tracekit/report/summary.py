@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tracekit.model.analysis import Finding, Level, Metric
 from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.model.trace import Report
-from tracekit.report.names import printable, shorten
+from tracekit.report.names import printable, sentence, shorten
 from tracekit.report.units import bounds, count, duration, moment, quantity, share
 
 __all__ = [
@@ -150,8 +150,8 @@ def quality_lines(diagnosis: Diagnosis) -> tuple[tuple[Level, str], ...]:
         stated = (
             item.count is None or count(item.count) in item.text or str(item.count) in item.text
         )
-        text = printable(item.text) + ("" if stated else f" ({count(item.count)})")
-        lines.append((item.level, f"{text}; {printable(item.hint)}" if item.hint else text))
+        text = sentence(item.text) + ("" if stated else f" ({count(item.count)})")
+        lines.append((item.level, f"{text}; {sentence(item.hint)}" if item.hint else text))
     return tuple(lines)
 
 
@@ -177,7 +177,7 @@ def stake(finding: Finding) -> str:
     part = ""
     if finding.at_stake_frac is not None:
         of = f" of {finding.at_stake_of}" if finding.at_stake_of else ""
-        part = f", {share(finding.at_stake_frac)}{printable(of)}"
+        part = f", {share(finding.at_stake_frac)}{sentence(of)}"
     return f"{duration(finding.at_stake_ns)}{part}"
 
 
@@ -186,7 +186,7 @@ def confidence(finding: Finding) -> str:
     sure = finding.confidence
     if sure is None:
         return ""
-    text = f"{sure.label} ({sure.value:.2f})" + (f": {printable(sure.why)}" if sure.why else "")
+    text = f"{sure.label} ({sure.value:.2f})" + (f": {sentence(sure.why)}" if sure.why else "")
     if finding.downgraded_from is not None:
         text += f"; would be {finding.downgraded_from} if we were surer"
     return text
@@ -194,7 +194,7 @@ def confidence(finding: Finding) -> str:
 
 def metric_cells(metric: Metric) -> tuple[str, str, str, str]:
     """Return (what, value, interval, n) of one number."""
-    what = printable(metric.doc) or _words(metric.name)
+    what = sentence(metric.doc) or _words(metric.name)
     value = printable(quantity(metric.value, metric.unit))
     if metric.value is None:
         value = "not measured"
@@ -235,5 +235,5 @@ def unjudged(diagnosis: Diagnosis) -> Iterator[Unjudged]:
     for finding in diagnosis.findings:
         if finding.level is Level.UNKNOWN:
             commands = dict.fromkeys(printable(m.command) for m in finding.missing if m.command)
-            reasons = dict.fromkeys(printable(m.what) for m in finding.missing if m.what)
-            yield Unjudged(printable(finding.title), tuple(reasons), tuple(commands))
+            reasons = dict.fromkeys(sentence(m.what) for m in finding.missing if m.what)
+            yield Unjudged(sentence(finding.title), tuple(reasons), tuple(commands))

@@ -58,8 +58,8 @@ def _measured(finding: Finding) -> bool:
 def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
     """The answer in a sentence, then what was recorded and what it lacks."""
     if diagnosis.overview.has_device_activity:
-        for sentence in diagnosis.overview.perspective:
-            page.line(sentence(sentence), "bold")
+        for line in diagnosis.overview.perspective:
+            page.line(sentence(line), "bold")
     page.line(summary.verdict(diagnosis), "bold")
     page.line()
     page.fields(("Report", summary.report_line(r)) for r in diagnosis.reports)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "NOT_MEASURED",
+    "Number",
     "Scale",
     "bounds",
     "count",
@@ -24,6 +25,7 @@ __all__ = [
     "share",
     "significant",
     "size",
+    "suffix_of_column",
     "unit_of_column",
 ]
 
@@ -142,10 +144,14 @@ def bounds(lo: Number | None, hi: Number | None, unit: str) -> str:
 
 def unit_of_column(name: str) -> tuple[str, str]:
     """Return (heading, unit) of a column from its name: ``gap_ns`` is ("gap", "ns")."""
-    for suffix, unit in _SUFFIXES:
-        if name.endswith(suffix) and len(name) > len(suffix):
-            return name.removesuffix(suffix).replace("_", " "), unit
-    return name.replace("_", " "), ""
+    suffix = suffix_of_column(name)
+    unit = dict(_SUFFIXES).get(suffix, "")
+    return (name.removesuffix(suffix) if suffix else name).replace("_", " "), unit
+
+
+def suffix_of_column(name: str) -> str:
+    """Return the part of a column's name that states its unit: ``_ns``; "" without one."""
+    return next((s for s, _ in _SUFFIXES if name.endswith(s) and len(name) > len(s)), "")
 
 
 @dataclass(frozen=True)
@@ -173,7 +179,9 @@ def scale_of(values: Sequence[Number | None], unit: str) -> Scale:
     """Return the scale that suits the typical magnitude of `values`."""
     known = sorted(abs(v) for v in values if v is not None and not _absent(v) and v != 0)
     typical = known[(len(known) - 1) // 2] if known else 0.0
-    small = known[len(known) // 4] if known else 0.0
+    # Digits suit the smaller values, but not those that are nothing beside the largest.
+    weighty = [v for v in known if v >= known[-1] / 100]
+    small = weighty[len(weighty) // 4] if weighty else 0.0
     steps = {"ns": _TIME, "bytes": _BYTES}.get(unit)
     if steps:
         factor, name = next((s for s in steps if typical >= s[0]), steps[-1])

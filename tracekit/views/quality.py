@@ -83,7 +83,11 @@ def _diagnostics(trace: Trace) -> Iterator[Quality]:
         elif severity == SEVERITY_WARNING:
             vague += n
     if vague:
-        yield Quality(Level.OK, "general warnings of the profiler without a count", vague)
+        yield Quality(
+            Level.OK,
+            f"{vague} general warnings of the profiler, about no record in particular",
+            vague,
+        )
 
 
 def _dropped(trace: Trace) -> Iterator[Quality]:
