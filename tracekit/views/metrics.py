@@ -48,6 +48,7 @@ _LINK_PARTS = (
     "Responses Protocol Data",
     "Responses User Data",
 )
+_MAIN_PART = _LINK_PARTS.index("Requests User Data")
 LINK_RX = tuple(f"NVLink RX {part} [Throughput %]" for part in _LINK_PARTS)
 """Counters that add up to what a GPU receives over NVLink."""
 LINK_TX = tuple(f"NVLink TX {part} [Throughput %]" for part in _LINK_PARTS)
@@ -146,8 +147,16 @@ def dram(trace: Trace, gpu: int) -> tuple[Counter, ...]:
 
 
 def link(trace: Trace, gpu: int) -> tuple[tuple[Counter, ...], tuple[Counter, ...]]:
-    """Return the NVLink counters of a GPU, (receiving, sending); empty when not sampled."""
-    return total(trace, gpu, LINK_RX), total(trace, gpu, LINK_TX)
+    """Return the NVLink counters of a GPU, (receiving, sending); empty when not sampled.
+
+    Parts that were not sampled are left out, except user data of requests, which carry most.
+    """
+    sampled = metric_names(trace, gpu)
+    sides = []
+    for names in (LINK_RX, LINK_TX):
+        present = [name for name in names if name in sampled]
+        sides.append(total(trace, gpu, present) if names[_MAIN_PART] in sampled else ())
+    return sides[0], sides[1]
 
 
 def level_over(counters: Sequence[Counter], windows: Intervals) -> Level | None:
