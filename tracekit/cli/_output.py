@@ -50,6 +50,7 @@ class Format:
 FORMATS = {
     "text": Format("text", (".txt",)),
     "json": Format("document", (".json",)),
+    "markdown": Format("markdown", (".md", ".markdown"), redacted=True),
 }
 """Every format by its name for ``--format``."""
 
