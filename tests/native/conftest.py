@@ -98,13 +98,19 @@ def _read_log(log: Path, outcome: Outcome) -> None:
         elif what == "schema":
             number, name, size, entries = rest
             parts = [entry.split(":") for entry in entries.split(",")]
-            outcome.schemas[name] = (int(number), int(size), [(n, int(k), int(o)) for n, k, o in parts])
+            outcome.schemas[name] = (
+                int(number),
+                int(size),
+                [(n, int(k), int(o)) for n, k, o in parts],
+            )
         elif what == "totals":
             outcome.totals = {k: int(v) for k, v in (p.split("=") for p in rest[0].split())}
         elif what == "pop":
             outcome.events.append(Event("pop", int(rest[0]), rest[1]))
         else:
-            outcome.events.append(Event(what, int(rest[0]), rest[1], int(rest[2]), rest[3], rest[4]))
+            outcome.events.append(
+                Event(what, int(rest[0]), rest[1], int(rest[2]), rest[3], rest[4])
+            )
 
 
 class Lab:
@@ -167,7 +173,12 @@ class Lab:
         }
         words = [str(word).replace("{log}", str(log)) for word in command]
         done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, timeout=CHILD_LIMIT_S, check=False
+            words,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=CHILD_LIMIT_S,
+            check=False,
         )
         outcome = Outcome(done.returncode, done.stdout, done.stderr)
         _read_log(log, outcome)
@@ -184,7 +195,15 @@ def build_library(build: Path, *options: str, env: dict[str, str] | None = None)
     if include is None:
         pytest.skip("needs the NVTX headers (package nvidia-nvtx)")
     environment = {**os.environ, **(env or {})}
-    command = [cmake, "-S", str(NATIVE), "-B", str(build), f"-DNVTX_INCLUDE_DIR={include}", *options]
+    command = [
+        cmake,
+        "-S",
+        str(NATIVE),
+        "-B",
+        str(build),
+        f"-DNVTX_INCLUDE_DIR={include}",
+        *options,
+    ]
     for step in (command, [cmake, "--build", str(build)]):
         done = subprocess.run(step, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -27,7 +27,9 @@ def test_i01_dynamic_runtime_is_seen_once(lab: Lab) -> None:
     assert malloc.text == f"ALLOC source=cudaMalloc addr={addr} bytes=4096 device=3 rc=0"
     assert malloc_async.keys["stream"] == "0x77"
     assert malloc.category == 2
-    assert done.named("FREE")[1].text == f"FREE source=cudaFree addr={addr} bytes=4096 device=3 rc=0"
+    assert (
+        done.named("FREE")[1].text == f"FREE source=cudaFree addr={addr} bytes=4096 device=3 rc=0"
+    )
 
 
 def test_i01_static_runtime_is_seen_through_the_driver(lab: Lab) -> None:
@@ -120,11 +122,21 @@ def test_i05_expandable_segments(lab: Lab) -> None:
     events = done.named("ALLOC", "FREE")
     by_source = {
         source: [e for e in events if e.keys["source"] == source]
-        for source in ("cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemRelease")
+        for source in (
+            "cuMemAddressReserve",
+            "cuMemCreate",
+            "cuMemMap",
+            "cuMemUnmap",
+            "cuMemRelease",
+        )
     }
     assert {k: len(v) for k, v in by_source.items()} == {
-        "cuMemAddressReserve": 1, "cuMemCreate": 3, "cuMemMap": 3, "cuMemUnmap": 1, "cuMemRelease": 1
-    }  # fmt: skip
+        "cuMemAddressReserve": 1,
+        "cuMemCreate": 3,
+        "cuMemMap": 3,
+        "cuMemUnmap": 1,
+        "cuMemRelease": 1,
+    }
     mapped = sum(int(e.keys["bytes"]) for e in by_source["cuMemMap"])
     unmapped = sum(int(e.keys["bytes"]) for e in by_source["cuMemUnmap"])
     assert mapped - unmapped == 2 * page
@@ -164,7 +176,7 @@ def test_errno_is_kept(lab: Lab) -> None:
 def test_nothing_is_said_when_no_tool_listens(lab: Lab) -> None:
     """No tool, or one that refuses the domain: the same results and no thread of ours."""
     for options in ({"listen": False}, {"LISTENER_DEAF": "1"}):
-        done = lab.run(lab.linked(), "runtime", **options)  # type: ignore[arg-type]
+        done = lab.run(lab.linked(), "runtime", **options)
         assert done.code == 0, done.err
         assert not done.events
 
@@ -173,7 +185,15 @@ def test_sync_and_meta_come_first(lab: Lab) -> None:
     """The first wrapped call introduces the library."""
     done = lab.run(lab.linked(), "runtime")
     meta, sync = done.events[:2]
-    assert list(meta.keys) == ["version", "grammar", "pid", "markers", "dlsym", "min_bytes", "again"]
+    assert list(meta.keys) == [
+        "version",
+        "grammar",
+        "pid",
+        "markers",
+        "dlsym",
+        "min_bytes",
+        "again",
+    ]
     assert (meta.keys["grammar"], meta.keys["markers"], meta.keys["dlsym"]) == ("tk1", "text", "1")
     assert (meta.category, meta.keys["min_bytes"], meta.keys["again"]) == (6, str(1 << 20), "0")
     assert int(sync.keys["mono_ns"]) > 0

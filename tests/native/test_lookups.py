@@ -1,4 +1,4 @@
-"""dlsym under the preload library answers as it does without, but for wrapped names in libraries."""
+"""dlsym under the preload library answers as without it, but for wrapped names in libraries."""
 
 from __future__ import annotations
 

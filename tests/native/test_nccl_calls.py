@@ -66,7 +66,12 @@ def test_communicators_are_told(lab: Lab) -> None:
     ]
     assert "comm" not in comms[7].keys
     unseen = done.named("COLL")[-1].keys
-    assert (unseen["nranks"], unseen["rank"], unseen["seq"], unseen["bytes"]) == ("8", "5", "0", "1")
+    assert (unseen["nranks"], unseen["rank"], unseen["seq"], unseen["bytes"]) == (
+        "8",
+        "5",
+        "0",
+        "1",
+    )
 
 
 def test_i11_groups_and_errors(lab: Lab) -> None:
@@ -138,7 +143,9 @@ def test_i07_two_versions_in_one_process(lab: Lab) -> None:
 def test_i07_more_libraries_than_lanes(lab: Lab) -> None:
     """Beyond the prepared copies a function is handed out unwrapped: unseen, never wrong."""
     lab.fakes()
-    copies = [lab.compile(f"copy{i}/libnccl.so.2", "fake_nccl.c", f"-DFAKE_TAG={i}") for i in range(6)]
+    copies = [
+        lab.compile(f"copy{i}/libnccl.so.2", "fake_nccl.c", f"-DFAKE_TAG={i}") for i in range(6)
+    ]
     done = lab.run(lab.named(), "many", *copies)
     assert done.code == 0, done.err
     assert len(done.named("COLL")) == 3

@@ -33,7 +33,19 @@ def _capture(lab: Lab, name: str, *command: str, **env: str) -> Path:
             pytest.skip("nsys left a .qdstrm and there is no QdstrmImporter")
         _must([importer, "-i", str(report.with_suffix(".qdstrm"))])
     export = report.with_suffix(".sqlite")
-    _must([nsys, "export", "-t", "sqlite", "--force-overwrite", "true", "-o", str(export), str(recording)])
+    _must(
+        [
+            nsys,
+            "export",
+            "-t",
+            "sqlite",
+            "--force-overwrite",
+            "true",
+            "-o",
+            str(export),
+            str(recording),
+        ]
+    )
     return export
 
 
@@ -58,8 +70,9 @@ def test_markers_come_back_from_an_export(lab: Lab, case: str) -> None:
     export = _capture(lab, f"nsys_{case}", str(lab.linked()), case)
     with sqlite3.connect(f"file:{export}?mode=ro", uri=True) as db:
         rows = db.execute(
-            "SELECT text, eventType, end IS NULL, category FROM NVTX_EVENTS e WHERE eventType IN (34, 59)"
-            " AND domainId = (SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND text = 'tracekit')"
+            "SELECT text, eventType, end IS NULL, category FROM NVTX_EVENTS"
+            " WHERE eventType IN (34, 59) AND domainId ="
+            " (SELECT domainId FROM NVTX_EVENTS WHERE eventType = 75 AND text = 'tracekit')"
             " ORDER BY start"
         ).fetchall()
     assert [_stable(row[0]) for row in rows] == [_stable(e.text) for e in told]

@@ -44,8 +44,9 @@ def _domain_rows(db: sqlite3.Connection) -> Iterator[tuple[int, str, bytes | Non
     yield from db.execute(
         "SELECT e.globalTid, coalesce(e.text, s.value), e.binaryData FROM NVTX_EVENTS e"
         " LEFT JOIN StringIds s ON s.id = e.textId WHERE e.eventType IN (34, 59) AND EXISTS"
-        " (SELECT 1 FROM NVTX_EVENTS d WHERE d.eventType = 75 AND d.text = 'tracekit' AND d.domainId"
-        "  = e.domainId AND d.globalTid & ~0xFFFFFF = e.globalTid & ~0xFFFFFF) ORDER BY e.start, e.rowid"
+        " (SELECT 1 FROM NVTX_EVENTS d WHERE d.eventType = 75 AND d.text = 'tracekit'"
+        " AND d.domainId = e.domainId AND d.globalTid & ~0xFFFFFF = e.globalTid & ~0xFFFFFF)"
+        " ORDER BY e.start, e.rowid"
     )
 
 
@@ -63,14 +64,15 @@ def _payloads(db: sqlite3.Connection) -> list[Row]:
     """Markers in payload form, decoded by the schemas that the export holds."""
     schemas: dict[int, tuple[str, int, list[tuple[str, int, int]]]] = {}
     for number, name, size in db.execute(
-        "SELECT DISTINCT schemaId, name, payloadSize FROM NVTX_PAYLOAD_SCHEMAS WHERE name LIKE 'tracekit.%'"
-    ):
-        entries = db.execute(
+        "SELECT DISTINCT schemaId, name, payloadSize FROM NVTX_PAYLOAD_SCHEMAS"
+        " WHERE name LIKE 'tracekit.%'"
+    ).fetchall():
+        rows_of = db.execute(
             "SELECT DISTINCT name, type, coalesce(offset, 0), idx FROM NVTX_PAYLOAD_SCHEMA_ENTRIES"
             " WHERE schemaId = ? AND domainId IN (SELECT domainId FROM NVTX_PAYLOAD_SCHEMAS WHERE"
             " schemaId = ? AND name = ?) ORDER BY idx", (number, number, name)
         )  # fmt: skip
-        schemas[number] = (name.removeprefix("tracekit.").upper(), size, [e[:3] for e in entries])
+        schemas[number] = (name.removeprefix("tracekit.").upper(), size, [e[:3] for e in rows_of])
     rows: list[Row] = []
     for tid, _, blob in _domain_rows(db):
         if blob is None:
@@ -101,7 +103,8 @@ def test_cudamalloc_sums_equal_torch_s_counters(folder: Path) -> None:
         witness = {
             (address, size)
             for address, size in db.execute(
-                "SELECT address, bytes FROM CUDA_GPU_MEMORY_USAGE_EVENTS WHERE memoryOperationType = 0"
+                "SELECT address, bytes FROM CUDA_GPU_MEMORY_USAGE_EVENTS"
+                " WHERE memoryOperationType = 0"
             )
         }
     assert _sum(rows, "ALLOC", "cudaMalloc") == torch["reserved_bytes_all_allocated"]
@@ -147,7 +150,9 @@ def test_i07_ctypes_calls_are_marked_in_both_forms(folder: Path) -> None:
         ("AllReduce", asked["bytes"], ranks[i % 2], i % 2, i // 2)
         for i in range(asked["all_reduces"])
     ]
-    assert {(v["nranks"], v["dtype"], v["redop"], v["depth"]) for v in colls} == {(2, "float32", "sum", 1)}
+    assert {(v["nranks"], v["dtype"], v["redop"], v["depth"]) for v in colls} == {
+        (2, "float32", "sum", 1)
+    }
     comms = [(v["event"], v["rank"], v["device"]) for _, e, v in texts if e == "COMM"]
     assert comms == [("init", 0, 0), ("init", 1, 1), ("destroy", 0, 0), ("destroy", 1, 1)]
 
@@ -161,7 +166,9 @@ def _by_rank(rows: list[Row]) -> dict[int, list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize(("name", "before"), [("torch_collectives", 2), ("capture_range", 0)])
-def test_torch_distributed_is_marked_with_the_right_bytes(folder: Path, name: str, before: int) -> None:
+def test_torch_distributed_is_marked_with_the_right_bytes(
+    folder: Path, name: str, before: int
+) -> None:
     """Operation and bytes of the whole message, in order, on both ranks, with equal numbers."""
     with _open(folder, name) as db:
         rows = _payloads(db) if name == "torch_collectives" else _texts(db)
@@ -172,7 +179,9 @@ def test_torch_distributed_is_marked_with_the_right_bytes(folder: Path, name: st
         told = [[names.get(v["op"], v["op"]), v["bytes"]] for v in calls[before:]]
         assert told == asked[rank]
     assert set(ranks) == {0, 1}
-    first, second = ([v["seq"] for v in ranks[r] if v["op"] not in {"Send", "Recv"}] for r in (0, 1))
+    first, second = (
+        [v["seq"] for v in ranks[r] if v["op"] not in {"Send", "Recv"}] for r in (0, 1)
+    )
     assert first == second == list(range(first[0], first[0] + len(first)))
     assert {(v["op"], v.get("peer")) for r in ranks.values() for v in r if "peer" in v} == {
         ("Send", 1), ("Recv", 0)
@@ -199,7 +208,9 @@ def test_state_is_there_under_a_capture_range(folder: Path) -> None:
         assert len([e for e, _ in mine if e == "SYNC"]) == 1
         (comm,) = (v for e, v in mine if e == "COMM" and v.get("again"))
         assert (comm["nranks"], comm["rank"]) == (2, comm["device"])
-        live = [v for e, v in mine if e == "ALLOC" and v.get("again") and v["source"] == "cudaMalloc"]
+        live = [
+            v for e, v in mine if e == "ALLOC" and v.get("again") and v["source"] == "cudaMalloc"
+        ]
         assert [v["bytes"] for v in live].count(_truth("capture_range")["big_bytes"]) == 1
         assert min(v["bytes"] for v in live) >= MIB
         assert {v["device"] for v in live} == {comm["rank"]}
@@ -216,7 +227,9 @@ def test_recordings_name_no_machine(folder: Path) -> None:
             strings = {row[0] for row in db.execute("SELECT value FROM StringIds")}
             names = {row[0] for row in db.execute("SELECT name FROM TARGET_INFO_SYSTEM_ENV")}
             capture = {row[0] for row in db.execute("SELECT name FROM META_DATA_CAPTURE")}
-            assert {row[0] for row in db.execute("SELECT DISTINCT name FROM PROCESSES")} == {"python3"}
+            assert {row[0] for row in db.execute("SELECT DISTINCT name FROM PROCESSES")} == {
+                "python3"
+            }
         assert not [s for s in strings if s.startswith("/") or "LD_PRELOAD" in s]
         assert not names & {"Hostname", "EnvironmentVariables", "UserName"}
         assert not [n for n in capture if n.endswith(("ARGS", "ENV", "USER_NAME", "COMMAND"))]

@@ -49,7 +49,9 @@ def test_state_is_told_again_when_recording_starts(lab: Lab) -> None:
     assert again[2].text == (
         f"ALLOC source=cudaMalloc addr={addr} bytes={4 << 20} device=3 rc=0 again=1"
     )
-    assert re.fullmatch(r"COMM event=init comm=0x\w+ nranks=4 rank=1 device=1 rc=0 again=1", again[1].text)
+    assert re.fullmatch(
+        r"COMM event=init comm=0x\w+ nranks=4 rank=1 device=1 rc=0 again=1", again[1].text
+    )
     assert len(done.named("SYNC")) == 2
 
 
@@ -79,7 +81,8 @@ def test_payloads_say_the_same_as_the_text(lab: Lab, form: str) -> None:
     done = lab.run(lab.linked(), "collectives", TRACEKIT_MARKERS=form)
     assert done.code == 0, done.err
     assert set(done.schemas) == {
-        f"tracekit.{name}" for name in ("sync", "alloc", "free", "coll", "coll_failed", "comm", "group")
+        f"tracekit.{name}"
+        for name in ("sync", "alloc", "free", "coll", "coll_failed", "comm", "group")
     }
     events = [e for e in done.events if e.what != "pop" and e.name != "META"]
     assert len(words) > 12
@@ -124,7 +127,9 @@ def test_exactly_the_wrapped_names_are_exported(lab: Lab) -> None:
     assert exported == wrapped | {"dlsym"}
 
 
-def test_a_build_without_nvtx_headers_says_what_to_do(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_build_without_nvtx_headers_says_what_to_do(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """The configuration fails, in words."""
     cmake = shutil.which("cmake")
     if cmake is None:
@@ -139,7 +144,9 @@ def test_a_build_without_nvtx_headers_says_what_to_do(tmp_path_factory: pytest.T
 
 
 @pytest.mark.parametrize("cc", ["gcc", "clang"])
-def test_both_compilers_build_it_without_a_warning(cc: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_both_compilers_build_it_without_a_warning(
+    cc: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Warnings are errors in this build."""
     if shutil.which(cc) is None:
         pytest.skip(f"needs {cc}")
@@ -147,20 +154,24 @@ def test_both_compilers_build_it_without_a_warning(cc: str, tmp_path_factory: py
     assert library.stat().st_size > 0
 
 
+def _gcc_file(gcc: str, name: str) -> str:
+    """Where gcc has a file; the bare name if it has not."""
+    asked = [gcc, f"-print-file-name={name}"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def test_sanitizers_find_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The address and undefined-behaviour sanitizers over calls, threads, groups and forks."""
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("needs gcc and its sanitizers")
-    runtimes = [
-        subprocess.run([gcc, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
-        .stdout.strip()
-        for name in ("libasan.so", "libubsan.so")
-    ]  # fmt: skip
+    runtimes = [_gcc_file(gcc, name) for name in ("libasan.so", "libubsan.so")]
     if not all("/" in path for path in runtimes):
         pytest.skip("needs gcc's libasan and libubsan")
     root = tmp_path_factory.mktemp("sanitized")
-    library = build_library(root / "build", "-DTRACEKIT_SANITIZE=ON", env={"CC": "gcc"})
+    library = build_library(
+        root / "build", "-DTRACEKIT_SANITIZE=address,undefined", env={"CC": "gcc"}
+    )
     lab = Lab(root, library)
     preload = ":".join([*runtimes, str(library)])
     for case in ("runtime", "untracked", "vmm_range", "collectives", "groups", "state", "forks"):

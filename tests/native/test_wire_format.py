@@ -33,7 +33,7 @@ def _keys(event: str) -> list[tuple[str, str]]:
 
 
 def _events() -> dict[str, str]:
-    return {e: category for e, category in re.findall(r"X\((\w+), \w+, (\w+)\)", _macro("TK_EVENTS"))}
+    return dict(re.findall(r"X\((\w+), \w+, (\w+)\)", _macro("TK_EVENTS")))
 
 
 def test_domain_grammar_and_categories() -> None:
@@ -71,6 +71,10 @@ def test_numbers_of_words(event: str) -> None:
 def test_every_source_has_a_symbol() -> None:
     """A source is a wrapped symbol without its version or stream suffix, and each has one."""
     header = (NATIVE / "interpose.h").read_text()
-    lines = re.findall(r"X\((\w+), (?:RUNTIME|DRIVER)(?:(?!\bX\().)*?\.source = TK_SOURCE_(\w+)", header, re.S)
-    assert {re.sub(r"(_v2|_ptsz)+$", "", symbol) for symbol, _ in lines} == set(_numbers("TK_SOURCES").values())
+    lines = re.findall(
+        r"X\((\w+), (?:RUNTIME|DRIVER)(?:(?!\bX\().)*?\.source = TK_SOURCE_(\w+)", header, re.S
+    )
+    assert {re.sub(r"(_v2|_ptsz)+$", "", symbol) for symbol, _ in lines} == set(
+        _numbers("TK_SOURCES").values()
+    )
     assert all(re.sub(r"(_v2|_ptsz)+$", "", symbol) == source for symbol, source in lines)
