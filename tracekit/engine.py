@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
 import tracekit
 from tracekit import analyses, parameters
-from tracekit.errors import EmptyWindowError, InputError, UsageError
-from tracekit.io.run import Inputs, open_inputs
-from tracekit.io.run_loader import RunLoader
+from tracekit.errors import InputError, UsageError
 from tracekit.io.source import Reader
 from tracekit.model.analysis import Analysis, Finding, Level, Missing, settle
 from tracekit.model.catalog import CATALOG, record_command
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.model.trace import Alignment, Gpu, Report, Trace
-from tracekit.views.activity import activity, activity_span
+from tracekit.model.trace import Gpu, Report, Trace
+from tracekit.opening import Redact, open_trace
+from tracekit.views.activity import activity_span, used_gpus
 from tracekit.views.overview import overview
 from tracekit.views.pictures import pictures
 from tracekit.views.quality import quality
-from tracekit.views.ranges import ranges
 
-__all__ = ["Inspection", "analyze", "diagnose", "inspect", "open_trace", "run"]
+__all__ = ["Inspection", "Redact", "analyze", "diagnose", "inspect", "open_trace", "run"]
 
 Progress = Callable[[str], None]
-Redact = Literal["no", "yes", "keep nvtx"]
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
@@ -55,93 +51,6 @@ class Inspection:
     missing: Mapping[str, tuple[str, ...]]
 
 
-@contextmanager
-def open_trace(
-    paths: Sequence[Path],
-    *,
-    window: tuple[int, int] | None = None,
-    reader: Reader = "auto",
-    salvage: bool = False,
-    redact: Redact = "no",
-    settings: Mapping[str, Any] | None = None,
-) -> Iterator[tuple[Trace, Inputs]]:
-    """Open one or several reports as one run.
-
-    Args:
-        paths: Reports, or folders of reports.
-        window: Half-open session time in ns that events must touch; None for all.
-        reader: How tables are read.
-        salvage: Leave damaged tables out instead of refusing the file.
-        redact: "yes" lets only text pass that is known to be harmless, "keep nvtx" the program's
-            own NVTX text too.
-        settings: Global settings, see `tracekit.parameters`.
-
-    Yields:
-        The trace, its clocks aligned, and the inputs with those that could not be used.
-
-    Raises:
-        InputError: No input can be used, or one capture was given twice.
-        EmptyWindowError: The window holds no event.
-    """
-    with ExitStack() as stack:
-        inputs = open_inputs(paths, stack, reader=reader, salvage=salvage)
-        readers = inputs.readers
-        reports = tuple(r.report for r in readers)
-        offsets = [0] * len(readers)
-        alignment: tuple[Alignment, ...] = ()
-        if len(readers) > 1:
-            alignment = _aligned(inputs, settings)
-            offsets = [a.offset_ns for a in alignment]
-        loader = RunLoader(readers, offsets, window)
-        trace = Trace(loader, reports, loader.gpus, alignment, settings=settings)
-        if redact != "no":
-            trace = _redacted(trace, loader, keep_nvtx=redact == "keep nvtx")
-            inputs.unreadable = {
-                f"input-{i}": "could not be used" for i in range(len(inputs.unreadable))
-            }
-        if window is not None:
-            _check_window(trace, Trace(RunLoader(readers, offsets), reports), window)
-        yield trace, inputs
-
-
-def _redacted(trace: Trace, loader: RunLoader, *, keep_nvtx: bool) -> Trace:
-    from tracekit.io.redaction import RedactedLoader, redacted_gpu, redacted_report
-
-    return Trace(
-        RedactedLoader(loader, keep_nvtx=keep_nvtx),
-        tuple(redacted_report(r) for r in trace.reports),
-        tuple(redacted_gpu(g) for g in trace.gpus),
-        trace.alignment,
-        settings=trace.settings,
-    )
-
-
-def _aligned(inputs: Inputs, settings: Mapping[str, Any] | None) -> tuple[Alignment, ...]:
-    from tracekit.views.alignment import align  # several reports are the rare case
-
-    traces = []
-    for reader in inputs.readers:
-        alone = RunLoader([reader])
-        traces.append(Trace(alone, (reader.report,), alone.gpus, settings=settings))
-    return align(traces)
-
-
-def _check_window(trace: Trace, whole: Trace, window: tuple[int, int]) -> None:
-    if trace.view(activity).height or trace.view(ranges).height:
-        return
-    seen = [f for f in (whole.view(activity), whole.view(ranges)) if f.height]
-    if not seen:
-        message = "window has no events; the capture has none at all"
-        raise EmptyWindowError(message)
-    low = min(int(str(f["start_ns"].min())) for f in seen)
-    high = max(int(str(f["end_ns"].max())) for f in seen)
-    message = (
-        f"window {window[0] / 1e9:.3f}-{window[1] / 1e9:.3f} s has no events;"
-        f" capture covers {low / 1e9:.1f}-{high / 1e9:.1f} s"
-    )
-    raise EmptyWindowError(message)
-
-
 def analyze(
     paths: Sequence[Path],
     *,
@@ -151,6 +60,7 @@ def analyze(
     reader: Reader = "auto",
     salvage: bool = False,
     redact: Redact = "no",
+    memory_bytes: int | None = None,
     with_pictures: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
@@ -164,6 +74,8 @@ def analyze(
         reader: How tables are read: "auto", "pages" or "sqlite".
         salvage: Leave damaged tables out instead of refusing the file.
         redact: Which text may enter the answer, see `open_trace`.
+        memory_bytes: Memory that may be used; None for half of what is free. When the run does
+            not fit, the longest part from its start that does is analysed, and the answer says so.
         with_pictures: Add the frames that timelines and maps are drawn from.
         progress: Told what is being done.
 
@@ -177,7 +89,13 @@ def analyze(
     _, settings = parameters.parse(_chosen(only), params or {})
     (progress or _silent)("opening")
     opening = open_trace(
-        paths, window=window, reader=reader, salvage=salvage, redact=redact, settings=settings
+        paths,
+        window=window,
+        reader=reader,
+        salvage=salvage,
+        redact=redact,
+        memory_bytes=memory_bytes,
+        settings=settings,
     )
     with opening as (trace, inputs):
         found = diagnose(
@@ -232,7 +150,7 @@ def diagnose(
     tell("data quality")
     return Diagnosis(
         reports=trace.reports,
-        gpus=trace.gpus,
+        gpus=_with_use(trace),
         alignment=trace.alignment,
         overview=head,
         quality=trace.view(quality),
@@ -245,6 +163,11 @@ def diagnose(
         questions={name: analysis.question for name, analysis in chosen.items()},
         pictures=pictures(trace) if with_pictures else {},
     )
+
+
+def _with_use(trace: Trace) -> tuple[Gpu, ...]:
+    used = trace.view(used_gpus)
+    return tuple(replace(g, used=g.index in used) for g in trace.gpus)
 
 
 def _chosen(only: Sequence[str]) -> tuple[str, ...]:
@@ -344,5 +267,10 @@ def inspect(path: Path, *, reader: Reader = "auto", salvage: bool = False) -> In
         }
         report = inputs.readers[0].report
         return Inspection(
-            report, trace.gpus, report.tables, trace.view(activity_span), tuple(metrics), missing
+            report,
+            _with_use(trace),
+            report.tables,
+            trace.view(activity_span),
+            tuple(metrics),
+            missing,
         )

@@ -18,7 +18,7 @@ from tracekit.cli._output import (
     write,
 )
 from tracekit.cli._progress import progress
-from tracekit.cli._values import SETTING, WINDOW, settings
+from tracekit.cli._values import BYTES, SETTING, WINDOW, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +77,12 @@ _PATH = click.Path(path_type=Path)
     multiple=True,
     help="Set a parameter, as `tracekit list NAME` shows them.",
 )
+@click.option(
+    "--memory",
+    type=BYTES,
+    metavar="SIZE",
+    help="Memory that may be used (8GB); by default half of what is free.",
+)
 @click.option("--peak-gbps", type=float, metavar="GB/S", help="Peak DRAM bandwidth of the GPUs.")
 @click.option(
     "--window",
@@ -108,9 +114,15 @@ def command(reports: tuple[Path, ...], **options: Any) -> int:
     check_outputs(options["outputs"], reports)
     printed = [] if options["quiet"] else [FORMATS[options["form"]]]
     files = [(path, format_of(path)) for path in options["outputs"]]
-    modes = dict.fromkeys(_redact(f, options) for f in (*printed, *(f for _, f in files)))
+    modes: dict[Redact, bool] = {}
+    for form in (*printed, *(f for _, f in files)):
+        mode = _redact(form, options)
+        modes[mode] = modes.get(mode, False) or form.pictures
     with progress() as tell:
-        answers = {m: _analyzed(reports, m, options, tell) for m in modes or {"no": None}}
+        answers = {
+            mode: _analyzed(reports, mode, options, tell, with_pictures=pictures)
+            for mode, pictures in (modes or {"no": False}).items()
+        }
     for path, form in files:
         write(path, form.renderer()(answers[_redact(form, options)], top=options["top"]))
     for form in printed:
@@ -134,6 +146,8 @@ def _analyzed(
     redact: Redact,
     options: dict[str, Any],
     tell: Callable[[str], None] | None,
+    *,
+    with_pictures: bool,
 ) -> Diagnosis:
     from tracekit import engine
 
@@ -144,7 +158,9 @@ def _analyzed(
         window=options["window"],
         reader=options["reader"],
         salvage=options["salvage"],
+        memory_bytes=options["memory"],
         redact=redact,
+        with_pictures=with_pictures,
         progress=tell,
     )
 

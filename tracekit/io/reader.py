@@ -8,7 +8,7 @@ rows with impossible times dropped and counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import polars as pl
 
@@ -126,26 +126,41 @@ class ReportReader:
         self.report.dropped[entry.name] = dict(counts.iter_rows())
         return marked.filter(pl.col("_bad").is_null()).drop("_bad")
 
-    def devices(self, canonical: str) -> set[tuple[int | None, int]]:
-        """Return the distinct (pid, CUDA ordinal) pairs of a device table."""
+    def devices(self, canonical: str) -> set[int]:
+        """Return the distinct CUDA ordinals of a device table."""
         raw = self.table_name(canonical)
-        columns = self._raw[raw] if raw is not None else {}
-        if raw is None or "deviceId" not in columns:
+        if raw is None or "deviceId" not in self._raw[raw]:
             return set()
-        dtypes = {"deviceId": pl.Int32} | (
-            {"globalPid": pl.Int64} if "globalPid" in columns else {}
-        )
-        frame = self._source.read(raw, dtypes).unique()
-        pid = _part("globalPid", PID_SHIFT) if "globalPid" in columns else pl.lit(None)
-        return set(frame.select(pid.alias("pid"), "deviceId").drop_nulls("deviceId").iter_rows())
+        pieces = self._source.batches(raw, {"deviceId": pl.Int32})
+        return {d for p in pieces for d in p["deviceId"].drop_nulls().unique().to_list()}
 
-    def metric_rows(self, metrics: Collection[str]) -> pl.DataFrame:
-        """Return (type_id, metric, t_ns, value) of the named counters, filtered while reading."""
+    def starts(self, canonical: str) -> Iterator[pl.Series]:
+        """Yield the start times of a table's rows in pieces, in storage order, ns."""
+        raw = self.table_name(canonical)
+        if raw is None:
+            return
+        for piece in self._source.batches(raw, {"start": pl.Int64}):
+            yield piece.get_column("start").drop_nulls()
+
+    def metric_rows(
+        self, metrics: Collection[str], window: tuple[int, int] | None = None
+    ) -> pl.DataFrame:
+        """Return the samples of the named counters, filtered while reading.
+
+        Args:
+            metrics: Exact names.
+            window: Half-open time of this report, ns; None for all.
+
+        Returns:
+            Frame of report, type_id, name, t_ns, value.
+        """
         names = self.load("metric_names").filter(pl.col("name").is_in(list(metrics)))
         raw = self.table_name("gpu_metrics")
         if raw is None or names.is_empty():
             return pl.DataFrame(schema={**SAMPLE_SCHEMA, "report": pl.UInt16})
         where = [RowFilter("metricId", isin=tuple(sorted(set(names["metric"]))))]
+        if window is not None:
+            where.append(RowFilter("timestamp", low=window[0], high=window[1]))
         rows = self.load("gpu_metrics", where).drop("report")
         # A report without device types (older exports) has one name list for all devices.
         key = ["type_id", "metric"] if names["type_id"].null_count() == 0 else ["metric"]

@@ -15,9 +15,11 @@ from tracekit.model.trace import Gpu
 
 __all__ = ["RunLoader"]
 
+FOREVER_NS = 1 << 62
 _TIMES = ("start_ns", "end_ns", "t_ns")
-_WINDOWED = frozenset({"kernels", "memcpy", "memset", "graph_trace", "nvtx", "gpu_metrics"})
 _DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
+_WINDOWED = frozenset({*_DEVICE_TABLES, "nvtx", "gpu_metrics"})
+_FILTERED = frozenset({*_DEVICE_TABLES, "nvtx", "runtime"})
 _SAMPLES = pl.Schema(
     {
         "report": pl.UInt16,
@@ -48,7 +50,6 @@ class RunLoader:
         self._offsets = tuple(offsets_ns or (0 for _ in readers))
         self._window = window
         self._keys: dict[tuple[int | str, ...], int] = {}
-        self._seen: dict[ReportReader, set[tuple[int | None, int]]] = {}
         self._by_device = self._map_devices()
 
     @property
@@ -66,7 +67,7 @@ class RunLoader:
         """Return samples of the named counters with physical GPUs, negative times dropped."""
         parts = []
         for i, reader in enumerate(self._readers):
-            rows = reader.metric_rows(metrics)
+            rows = reader.metric_rows(metrics, self._own_window(i))
             early = rows.filter(pl.col("t_ns") < 0).height
             if early:
                 dropped = reader.report.dropped.setdefault("gpu_metrics", {})
@@ -88,11 +89,20 @@ class RunLoader:
             return self._with_gpu(index, frame)
         return frame
 
-    def _filters(self, index: int, name: str) -> list[RowFilter]:
-        if self._window is None or name not in _WINDOWED - {"gpu_metrics", "nvtx"}:
-            return []
+    def _own_window(self, index: int) -> tuple[int, int] | None:
+        """The window on the clock of one report, an open end kept within 64 bits."""
+        if self._window is None:
+            return None
         low, high = (t + self._offsets[index] for t in self._window)
-        return [RowFilter("start", high=high), RowFilter("end", low=low + 1)]
+        return max(low, -FOREVER_NS), min(high, FOREVER_NS)
+
+    def _filters(self, index: int, name: str) -> list[RowFilter]:
+        window = self._own_window(index)
+        if window is None or name not in _FILTERED:
+            return []
+        begins = RowFilter("start", high=window[1])
+        # Ranges and calls from before the window may belong to work inside it: only the end cuts.
+        return [begins, RowFilter("end", low=window[0] + 1)] if name in _DEVICE_TABLES else [begins]
 
     def _shifted(self, index: int, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         offset = self._offsets[index]
@@ -140,8 +150,7 @@ class RunLoader:
                 ids[row["id"]] = self._keys[key]
             maps.append(self._ordinals(i, reader, ids, gpus))
             self._gpu_ids.append(ids or {d: g for (_, d), g in maps[-1].items()})
-        used = {g for i, m in enumerate(maps) for g in self._used(i, m)}
-        self._gpus = tuple(replace(g, used=g.index in used) for g in gpus)
+        self._gpus = tuple(gpus)
         return maps
 
     def _ordinals(
@@ -151,27 +160,12 @@ class RunLoader:
         for row in reader.load("cuda_devices").iter_rows(named=True):
             if row.get("gpu_id") in ids:
                 known[(row.get("pid"), row["device"])] = ids[row["gpu_id"]]
-        for device in sorted(self._devices(reader) - {d for _, d in known}):
+        seen = {d for table in _DEVICE_TABLES for d in reader.devices(table)}
+        for device in sorted(seen - {d for _, d in known}):
             known[(None, device)] = len(gpus)
             self._keys[("device", index, device)] = len(gpus)
             gpus.append(Gpu(len(gpus)))
         return known
-
-    def _devices(self, reader: ReportReader) -> set[int]:
-        return {d for _, d in self._pairs_of(reader)}
-
-    def _used(self, index: int, known: dict[tuple[int | None, int], int]) -> set[int]:
-        pairs = self._pairs_of(self._readers[index])
-        hits = {known.get((p, d), known.get((None, d))) for p, d in pairs}
-        return {h for h in hits if h is not None}
-
-    def _pairs_of(self, reader: ReportReader) -> set[tuple[int | None, int]]:
-        if reader not in self._seen:
-            found: set[tuple[int | None, int]] = set()
-            for name in _DEVICE_TABLES:
-                found |= reader.devices(name)
-            self._seen[reader] = found
-        return self._seen[reader]
 
 
 def _physical(report: int, uuid: str | None, bus: str | None, gpu_id: int) -> tuple[int | str, ...]:

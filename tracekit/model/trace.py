@@ -38,7 +38,7 @@ class Gpu:
         bandwidth_bytes_per_s: Peak DRAM bandwidth as the report states it, None when unknown.
         clock_hz: Maximum clock in Hz, None when unknown.
         sm_count: Streaming multiprocessors, None when unknown.
-        used: Whether any device activity of the trace ran on it.
+        used: Whether any device activity ran on it; only a `Diagnosis` knows, not a `Trace`.
     """
 
     index: int

@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.views.kernels import kernels
 
-__all__ = ["COPY_KINDS", "OPAQUE", "SOURCE", "activity", "activity_span"]
+__all__ = ["COPY_KINDS", "OPAQUE", "SOURCE", "activity", "activity_span", "used_gpus"]
 
 SOURCE = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 OPAQUE = "opaque graph"
@@ -78,3 +78,9 @@ def activity_span(trace: Trace) -> tuple[int, int] | None:
     """Return the first start and last end of device work, ns; None without any."""
     low, high = activity(trace).select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     return None if low is None else (low, high)
+
+
+@view(of=[activity])
+def used_gpus(trace: Trace) -> frozenset[int]:
+    """Return the GPUs on which any work was recorded."""
+    return frozenset(activity(trace)["gpu"].drop_nulls().unique().to_list())

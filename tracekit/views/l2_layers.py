@@ -10,7 +10,7 @@ from tracekit.model.catalog import record_command
 from tracekit.model.table import Column
 from tracekit.model.trace import Trace, view
 from tracekit.numerics.intervals import union
-from tracekit.views.activity import activity
+from tracekit.views.activity import activity, used_gpus
 from tracekit.views.kv import kv_cache
 from tracekit.views.kv_layout import measure
 from tracekit.views.l2 import hit_counters, kernel_hits
@@ -150,7 +150,7 @@ def _binned(column: str, edges: tuple[int, int]) -> pl.Expr:
     )
 
 
-@view("diagnostics", "metric_names", "gpu_metrics", of=[activity])
+@view("diagnostics", "metric_names", "gpu_metrics", of=[activity, used_gpus])
 def recording(trace: Trace) -> dict[str, int | str]:
     """Return what was sampled at all, what kept it away, and how to record the L2 hit rate.
 
@@ -161,7 +161,8 @@ def recording(trace: Trace) -> dict[str, int | str]:
     """
     kernels = activity(trace).filter(pl.col("source") == "kernel")
     n_metrics = trace.frame("metric_names")["name"].drop_nulls().n_unique()
-    used = [gpu for gpu in trace.gpus if gpu.used] or list(trace.gpus)
+    active = used_gpus(trace)
+    used = [gpu for gpu in trace.gpus if gpu.index in active] or list(trace.gpus)
     chip = next((gpu.chip for gpu in used if gpu.chip), "")
     version = next((r.nsys_version for r in trace.reports if r.nsys_version), None)
     metric_set = COMPUTE_TRIAGE.get(chip.upper())

@@ -52,6 +52,7 @@ def scrubbed(text: str) -> str:
 def quality(trace: Trace) -> tuple[Quality, ...]:
     """Return everything that makes the answer partial, worst first."""
     lines = [
+        *_cut(trace),
         *_diagnostics(trace),
         *_dropped(trace),
         *_names(trace),
@@ -62,6 +63,17 @@ def quality(trace: Trace) -> tuple[Quality, ...]:
         Quality(Level.OK, n) for n in dict.fromkeys(n for r in trace.reports for n in r.notes)
     ]
     return tuple(sorted(lines, key=lambda q: _RANK[q.level]))
+
+
+def _cut(trace: Trace) -> Iterator[Quality]:
+    """Say that only the beginning of the run was read because the rest did not fit."""
+    if "cut" in trace.settings:
+        low, high, allowed = trace.settings["cut"]
+        text = (
+            f"only {low / 1e9:.3f}-{high / 1e9:.3f} s was analysed: the whole run does not fit into"
+            f" {allowed / 1e9:.2f} GB of memory"
+        )
+        yield Quality(Level.WARN, text, hint="allow more with --memory, or choose a --window")
 
 
 def _diagnostics(trace: Trace) -> Iterator[Quality]:

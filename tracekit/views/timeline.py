@@ -13,7 +13,7 @@ import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.views import metrics
-from tracekit.views.activity import OPAQUE, activity
+from tracekit.views.activity import OPAQUE, activity, used_gpus
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.kernels import kernel_names
 from tracekit.views.metrics import Counter
@@ -143,7 +143,7 @@ def _thinned(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@view("gpu_metrics", "metric_names")
+@view("gpu_metrics", "metric_names", of=[used_gpus])
 def timeline_samples(trace: Trace) -> pl.DataFrame:
     """Return sampled DRAM and NVLink use over time.
 
@@ -153,7 +153,7 @@ def timeline_samples(trace: Trace) -> pl.DataFrame:
         that of its highest sample; time without a valid sample has no row.
     """
     parts = [SAMPLES.to_frame()]
-    for gpu in (g.index for g in trace.gpus if g.used):
+    for gpu in sorted(used_gpus(trace)):
         received, sent = metrics.link(trace, gpu)
         found = {
             "DRAM read + write": metrics.dram(trace, gpu),

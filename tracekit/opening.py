@@ -1,0 +1,116 @@
+"""Opening one run: its files, one clock, the part of it that fits into memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from tracekit.errors import EmptyWindowError
+from tracekit.io.budget import default_bytes, fitting_window
+from tracekit.io.run import Inputs, open_inputs
+from tracekit.io.run_loader import RunLoader
+from tracekit.io.source import Reader
+from tracekit.model.trace import Alignment, Trace
+from tracekit.views.activity import activity
+from tracekit.views.ranges import ranges
+
+__all__ = ["Redact", "open_trace"]
+
+Redact = Literal["no", "yes", "keep nvtx"]
+
+
+@contextmanager
+def open_trace(
+    paths: Sequence[Path],
+    *,
+    window: tuple[int, int] | None = None,
+    reader: Reader = "auto",
+    salvage: bool = False,
+    redact: Redact = "no",
+    memory_bytes: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Iterator[tuple[Trace, Inputs]]:
+    """Open one or several reports as one run.
+
+    Args:
+        paths: Reports, or folders of reports.
+        window: Half-open session time in ns that events must touch; None for all.
+        reader: How tables are read.
+        salvage: Leave damaged tables out instead of refusing the file.
+        redact: "yes" lets only text pass that is known to be harmless, "keep nvtx" the program's
+            own NVTX text too.
+        memory_bytes: Memory that the run may take; None for half of what is free. Without a
+            `window`, a run that needs more is cut to its longest beginning that fits.
+        settings: Global settings, see `tracekit.parameters`.
+
+    Yields:
+        The trace, its clocks aligned, and the inputs with those that could not be used.
+
+    Raises:
+        InputError: No input can be used, or one capture was given twice.
+        EmptyWindowError: The window holds no event.
+    """
+    with ExitStack() as stack:
+        inputs = open_inputs(paths, stack, reader=reader, salvage=salvage)
+        readers = inputs.readers
+        reports = tuple(r.report for r in readers)
+        offsets = [0] * len(readers)
+        alignment: tuple[Alignment, ...] = ()
+        if len(readers) > 1:
+            alignment = _aligned(inputs, settings)
+            offsets = [a.offset_ns for a in alignment]
+        allowed = default_bytes() if memory_bytes is None else memory_bytes
+        fits = None if window is not None else fitting_window(readers, offsets, allowed)
+        known = dict(settings or {})
+        if fits is not None:
+            known["cut"] = (*fits, allowed)
+        loader = RunLoader(readers, offsets, window or fits)
+        trace = Trace(loader, reports, loader.gpus, alignment, settings=known)
+        if redact != "no":
+            trace = _redacted(trace, loader, keep_nvtx=redact == "keep nvtx")
+            inputs.unreadable = {
+                f"input-{i}": "could not be used" for i in range(len(inputs.unreadable))
+            }
+        if window is not None:
+            _check_window(trace, Trace(RunLoader(readers, offsets), reports), window)
+        yield trace, inputs
+
+
+def _redacted(trace: Trace, loader: RunLoader, *, keep_nvtx: bool) -> Trace:
+    from tracekit.io.redaction import RedactedLoader, redacted_gpu, redacted_report
+
+    return Trace(
+        RedactedLoader(loader, keep_nvtx=keep_nvtx),
+        tuple(redacted_report(r) for r in trace.reports),
+        tuple(redacted_gpu(g) for g in trace.gpus),
+        trace.alignment,
+        settings=trace.settings,
+    )
+
+
+def _aligned(inputs: Inputs, settings: Mapping[str, Any] | None) -> tuple[Alignment, ...]:
+    from tracekit.views.alignment import align  # several reports are the rare case
+
+    traces = []
+    for reader in inputs.readers:
+        alone = RunLoader([reader])
+        traces.append(Trace(alone, (reader.report,), alone.gpus, settings=settings))
+    return align(traces)
+
+
+def _check_window(trace: Trace, whole: Trace, window: tuple[int, int]) -> None:
+    if trace.view(activity).height or trace.view(ranges).height:
+        return
+    seen = [f for f in (whole.view(activity), whole.view(ranges)) if f.height]
+    if not seen:
+        message = "window has no events; the capture has none at all"
+        raise EmptyWindowError(message)
+    low = min(int(str(f["start_ns"].min())) for f in seen)
+    high = max(int(str(f["end_ns"].max())) for f in seen)
+    message = (
+        f"window {window[0] / 1e9:.3f}-{window[1] / 1e9:.3f} s has no events;"
+        f" capture covers {low / 1e9:.1f}-{high / 1e9:.1f} s"
+    )
+    raise EmptyWindowError(message)
