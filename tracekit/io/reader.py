@@ -52,6 +52,7 @@ class ReportReader:
         self._source = source
         self._salvage = salvage
         self._raw = source.tables()
+        self._damaged: dict[str, str] = {}
         self.report = self._describe(index, name, fingerprint)
 
     def table_name(self, canonical: str) -> str | None:
@@ -74,7 +75,7 @@ class ReportReader:
             The frame; empty when the table is absent.
         """
         entry, raw = CATALOG[canonical], self.table_name(canonical)
-        if raw is None:
+        if raw is None or raw in self._damaged:
             return entry.table.empty()
         columns = self._raw[raw]
         chosen = {f.name: c for f in entry.fields if (c := _first(f, columns)) is not None}
@@ -129,7 +130,7 @@ class ReportReader:
     def devices(self, canonical: str) -> set[int]:
         """Return the distinct CUDA ordinals of a device table."""
         raw = self.table_name(canonical)
-        if raw is None or "deviceId" not in self._raw[raw]:
+        if raw is None or raw in self._damaged or "deviceId" not in self._raw[raw]:
             return set()
         pieces = self._source.batches(raw, {"deviceId": pl.Int32})
         return {d for p in pieces for d in p["deviceId"].drop_nulls().unique().to_list()}
@@ -192,11 +193,21 @@ class ReportReader:
             present=tuple(n for n, c in counts.items() if c is not None),
         )
         report.notes.extend(_schema_notes(report.schema_version))
+        lost = sorted(self._damaged.items())
+        report.notes.extend(f"{raw}: damaged, left out ({why})" for raw, why in lost)
         return report
 
     def _count(self, canonical: str) -> int | None:
         raw = self.table_name(canonical)
-        return None if raw is None else self._source.count(raw)
+        if raw is None:
+            return None
+        try:
+            return self._source.count(raw)
+        except InputError as error:
+            if not self._salvage:
+                raise
+            self._damaged[raw] = error.message
+            return None
 
     def _scalar(self, raw: str, column: str) -> int | None:
         if column not in self._raw.get(raw, {}):
