@@ -58,7 +58,7 @@ _PATH = click.Path(path_type=Path)
     "--top",
     metavar="N",
     type=click.IntRange(min=0),
-    help="Rows of each table (default: 5 as text).",
+    help="Rows of each table (default: 6 as text).",
 )
 @click.option(
     "--fail-on",

@@ -58,11 +58,14 @@ def _describe(page: Lines, analysis: Analysis, *, full: bool) -> None:
 
 
 def _tables(names: tuple[str, ...]) -> str:
-    """Name tables as nsys does, each with the option that records it; some are always there."""
+    """Name tables as nsys does after the option that records them; some are always there."""
     from tracekit.model.catalog import CATALOG
 
-    tables = [CATALOG[name] for name in names]
-    return ", ".join(f"{t.sources[0]} [{how}]" for t in tables if (how := t.recording.words()))
+    by_option: dict[str, list[str]] = {}
+    for name in names:
+        if option := CATALOG[name].recording.words():
+            by_option.setdefault(option, []).append(CATALOG[name].sources[0])
+    return "; ".join(f"{option}: {', '.join(tables)}" for option, tables in by_option.items())
 
 
 def _parameters(page: Lines, analysis: Analysis) -> None:

@@ -63,9 +63,12 @@ class Lines:
         self._console.print(" " * indent + text, soft_wrap=True)
 
     def title(self, level: Level, head: str, text: str) -> None:
-        """Write a headline whose first word is coloured."""
-        body = Text.assemble((head, _STYLES[level]), "  ", (_joined(text), "bold"))
-        self._console.print(body)
+        """Write a headline whose first word is coloured; its further lines are indented."""
+        table = Table.grid(padding=(0, GAP, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold", ratio=1)
+        table.add_row(Text(head, style=_STYLES[level]), Text(_joined(text), style="bold"))
+        self._console.print(table)
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Write label and wrapped text side by side; pairs without text are left out."""

@@ -201,13 +201,13 @@ def _html(text: str) -> str:
 
 
 def _tail(diagnosis: Diagnosis) -> Iterator[str]:
-    questions = tuple(summary.unjudged(diagnosis))
+    questions = summary.unjudged(diagnosis)
     if questions:
         yield "### Could not be judged\n"
     for question in questions:
         needs = f" (needs {inline('; '.join(question.reasons))})" if question.reasons else ""
-        yield f"- {inline(question.title)}{needs}"
-    commands = dict.fromkeys(c for q in questions for c in q.commands)
+        yield f"- {inline(', '.join(question.analyses))}: {inline(question.title)}{needs}"
+    commands = summary.commands_of(questions)
     if commands:
         yield "\nTo record what is missing:\n"
         yield _block("\n".join(commands))

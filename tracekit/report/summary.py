@@ -6,7 +6,7 @@ out. A format still escapes its own markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracekit.model.analysis import Finding, Level, Metric
@@ -18,8 +18,10 @@ from tracekit.report.units import bounds, count, duration, moment, quantity, sha
 __all__ = [
     "LEVEL_WORDS",
     "Unjudged",
+    "analysis_name",
     "class_shares",
     "clock_lines",
+    "commands_of",
     "confidence",
     "gpu_line",
     "metric_cells",
@@ -217,23 +219,40 @@ def place(finding: Finding) -> str:
 
 @dataclass(frozen=True)
 class Unjudged:
-    """One question that the recording cannot answer.
+    """Questions that the recording cannot answer, for one reason.
 
     Attributes:
-        title: The finding's headline.
+        analyses: Names of the analyses that would answer.
+        title: Why they do not.
         reasons: What is missing.
         commands: Commands that record it.
     """
 
+    analyses: tuple[str, ...]
     title: str
     reasons: tuple[str, ...]
     commands: tuple[str, ...]
 
 
-def unjudged(diagnosis: Diagnosis) -> Iterator[Unjudged]:
-    """Yield every question that could not be judged, in the order of the findings."""
+def unjudged(diagnosis: Diagnosis) -> tuple[Unjudged, ...]:
+    """Return every question that could not be judged, same reasons together."""
+    found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for finding in diagnosis.findings:
         if finding.level is Level.UNKNOWN:
             commands = dict.fromkeys(printable(m.command) for m in finding.missing if m.command)
             reasons = dict.fromkeys(sentence(m.what) for m in finding.missing if m.what)
-            yield Unjudged(sentence(finding.title), tuple(reasons), tuple(commands))
+            key = (sentence(finding.title), tuple(reasons), tuple(commands))
+            found.setdefault(key, []).append(analysis_name(finding))
+    return tuple(Unjudged(tuple(dict.fromkeys(names)), *key) for key, names in found.items())
+
+
+def commands_of(questions: Iterable[Unjudged]) -> tuple[str, ...]:
+    """Return the commands to run, without those whose every word another one has too."""
+    commands = tuple(dict.fromkeys(c for q in questions for c in q.commands))
+    words = {c: set(c.split()) for c in commands}
+    return tuple(c for c in commands if not any(words[c] < words[o] for o in commands))
+
+
+def analysis_name(finding: Finding) -> str:
+    """Return the name of the analysis that made `finding`, safe to print."""
+    return printable(finding.id.partition("/")[0])

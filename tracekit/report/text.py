@@ -13,7 +13,7 @@ from tracekit.report.names import sentence
 
 __all__ = ["DEFAULT_TOP", "render"]
 
-DEFAULT_TOP = 5
+DEFAULT_TOP = 6
 _REMARKS = 4
 _LIST_FROM = 2
 _SHOWN = (Level.CRITICAL, Level.WARN)
@@ -133,21 +133,22 @@ def _fine(page: Lines, diagnosis: Diagnosis) -> None:
     page.line()
     page.line("Looked at, nothing to do (-v shows their numbers)", "bold")
     for finding in fine:
-        sure = finding.confidence.label if finding.confidence else "not stated"
-        page.title(Level.OK, "  OK", f"{sentence(finding.title)} [confidence {sure}]")
+        sure = f" [confidence {finding.confidence.label}]" if finding.confidence else ""
+        name = summary.analysis_name(finding)
+        page.title(Level.OK, "  OK", f"{name}: {sentence(finding.title)}{sure}")
 
 
 def _unjudged(page: Lines, diagnosis: Diagnosis) -> None:
-    questions = tuple(summary.unjudged(diagnosis))
+    questions = summary.unjudged(diagnosis)
     if not questions:
         return
     page.line()
     page.line("Could not be judged from this recording", "bold")
     for question in questions:
-        page.title(Level.UNKNOWN, "  ?", question.title)
+        page.title(Level.UNKNOWN, "  ?", f"{', '.join(question.analyses)}: {question.title}")
         if question.reasons:
             page.line(f"needs: {'; '.join(question.reasons)}", indent=5)
-    commands = dict.fromkeys(c for q in questions for c in q.commands)
+    commands = summary.commands_of(questions)
     if commands:
         page.line("To record what is missing:", indent=2)
     for command in commands:

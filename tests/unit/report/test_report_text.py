@@ -7,8 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.diagnoses import COMMAND, CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW, REPORT
-from tracekit.model.analysis import Evidence, Level
+from tests.diagnoses import (
+    COMMAND,
+    CRITICAL,
+    DEQUANT,
+    FINE,
+    NO_GPU,
+    OPAQUE,
+    OVERVIEW,
+    REPORT,
+    UNKNOWN,
+)
+from tracekit.model.analysis import Evidence, Level, Missing
 from tracekit.model.diagnosis import GpuTime, Quality
 from tracekit.model.trace import Alignment
 from tracekit.report.columns import fit
@@ -89,7 +99,7 @@ def test_several_findings_are_listed_before_their_details():
 
 
 def test_harmless_findings_stay_one_line_until_asked():
-    assert "OK  KV relocation copies 1.07 MB" in render(DEQUANT)
+    assert "OK  kv_fragmentation: KV relocation copies 1.07 MB" in render(DEQUANT)
     assert "2. OK  KV relocation" in render(DEQUANT, verbose=True)
 
 
@@ -188,3 +198,18 @@ def test_perspective_comes_before_the_verdict():
     lines = render(replace(DEQUANT, overview=overview, findings=(FINE,))).splitlines()
     assert lines[0] == "GPU 0 is busy 7.0% of the span"
     assert lines[1].startswith("No problem found")
+
+
+def test_the_same_reason_is_given_once_for_all_analyses_that_miss_it():
+    other = replace(UNKNOWN, id="dequant_stall/missing")
+    text = render(replace(DEQUANT, findings=(UNKNOWN, other)))
+    assert text.count("L2 hit rate was not sampled") == 1
+    assert "?  l2_miss, dequant_stall: L2 hit rate" in text
+
+
+def test_a_command_that_another_one_covers_is_left_out():
+    part = Missing("kernels", command="nsys profile -t cuda,nvtx -o report YOUR_COMMAND")
+    other = replace(UNKNOWN, id="dequant_stall/missing", title="no kernels", missing=(part,))
+    text = render(replace(DEQUANT, findings=(UNKNOWN, other)))
+    assert text.count("nsys profile") == 1
+    assert COMMAND in text
