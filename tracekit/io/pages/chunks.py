@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tracekit.io.cells import INTEGER_RANGES
 from tracekit.io.pages import fields as f
 from tracekit.io.pages import kernels, walk
-from tracekit.io.pages.arrow import number_series, text_series
 from tracekit.io.pages.plan import Plan, UnusualTableError
 
 if TYPE_CHECKING:
@@ -67,19 +66,19 @@ class Chunk:
     """The result of decoding some neighbouring leaves.
 
     Attributes:
-        number: Place in the table.
         cells: Rows of the table in it.
         rows: Rows that passed the filters.
         first_id: Row id of its first row.
         last_id: Row id of its last row.
         columns: Per slot, uint8: the stored bytes, or None if nothing is stored.
         nulls: uint8[slots, rows]: 1 where null.
-        text: uint8: what long text refers to.
+        text: uint8: its distinct texts, each with a zero byte after it.
+        entries: int64: where each text begins, by its number from 1; then the end of the last.
+        has_binary: Whether there can be texts that are not UTF-8.
         losses: int64[2, slots]; see `fields`.
         probes: int64[probes, 3]; see `fields`.
     """
 
-    number: int
     cells: int
     rows: int
     first_id: int
@@ -87,6 +86,8 @@ class Chunk:
     columns: list[NDArray[np.uint8] | None]
     nulls: NDArray[np.uint8]
     text: NDArray[np.uint8]
+    entries: NDArray[np.int64]
+    has_binary: bool
     losses: NDArray[np.int64]
     probes: NDArray[np.int64]
 
@@ -116,11 +117,10 @@ class Decoder:
         self._seen = np.empty((1 << f.SEEN_BITS, 3), np.int64)
         self._next_layout = 1
 
-    def decode(self, number: int, leaves: NDArray[np.int64], probes: int, seed: int) -> Chunk:
+    def decode(self, leaves: NDArray[np.int64], probes: int, seed: int) -> Chunk:
         """Decode a chunk.
 
         Args:
-            number: Place of the chunk in the table.
             leaves: Its pages.
             probes: Number of rows, chosen at random, whose row ids to report.
             seed: Seed of the choice.
@@ -137,14 +137,16 @@ class Decoder:
         slots = fields.shape[0]
         nulls, losses = np.zeros((slots, cells), np.uint8), np.zeros((2, slots), np.int64)
         text = np.empty(leaves.size * int(self._geometry[f.PAGE]) + 16, np.uint8)
+        is_text = np.isin(fields[:, f.KIND], [f.TEXT, f.BINARY])
+        entries = np.empty(cells * int(is_text.sum()) + 2, np.int64)
         chosen = np.zeros((min(probes, cells), 3), np.int64)
         if chosen.size:
             order = np.random.default_rng(seed).choice(cells, chosen.shape[0], replace=False)
             chosen[:, f.ORDINAL] = np.sort(order)
         counters = np.zeros(f.COUNTERS, np.int64)
         counters[f.LAST_ID] = f.NO_ID
-        counters[f.LAYOUTS], counters[f.CHUNK] = self._next_layout, number
-        self._seen[:, 1] = -1
+        counters[f.LAYOUTS] = self._next_layout
+        self._seen[:, 0] = 0
         memory = (self._layouts, self._heads, self._keys, self._index)
         text, code = kernels.decode(
             self._geometry,
@@ -160,6 +162,7 @@ class Decoder:
             arena,
             nulls,
             losses,
+            entries,
             self._seen,
             text,
             counters,
@@ -168,7 +171,6 @@ class Decoder:
         self._next_layout = int(counters[f.LAYOUTS])
         rows = int(counters[f.ROWS])
         return Chunk(
-            number=number,
             cells=cells,
             rows=rows,
             first_id=int(counters[f.FIRST_ID]),
@@ -176,6 +178,8 @@ class Decoder:
             columns=_columns(fields, arena, rows, trim=2 * rows < cells),
             nulls=nulls[:, :rows],
             text=text[: counters[f.TEXT_USED]],
+            entries=entries[: counters[f.TEXTS] + 2],
+            has_binary=bool((fields[:, f.KIND] == f.BINARY).any()),
             losses=losses,
             probes=chosen,
         )
@@ -227,25 +231,33 @@ def frame_of(chunks: Sequence[Chunk], plan: Plan, pool: ThreadPoolExecutor) -> p
 
 def _series(chunks: Sequence[Chunk], name: str, dtype: PolarsDataType, slot: int) -> pl.Series:
     parts = [part for chunk in chunks if (part := chunk.columns[slot]) is not None]
-    raw = parts[0] if len(parts) == 1 else np.concatenate(parts)
     for chunk in chunks:
         chunk.columns[slot] = None
-    nulls: NDArray[np.uint8] | None = None
-    if any(chunk.losses[f.NULLS, slot] for chunk in chunks):
-        nulls = np.concatenate([chunk.nulls[slot] for chunk in chunks])
     if dtype in (pl.String, pl.Binary):
-        if chunks[0].number:
-            _renumber(raw, chunks[0].number)
-        texts = [chunk.text for chunk in chunks]
-        return text_series(name, raw, nulls, texts, binary=dtype == pl.Binary)
-    numeric: NDArray[Any] = raw.view(_numpy_type(dtype))
-    return number_series(name, numeric, nulls).cast(dtype)
+        pairs = zip(chunks, parts, strict=True)
+        columns = [_texts(chunk).gather(part.view(np.uint32)).cast(dtype) for chunk, part in pairs]
+        return pl.concat(columns, rechunk=True).alias(name)
+    raw: NDArray[Any] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    column = pl.Series(name, raw.view(_numpy_type(dtype)))
+    if any(chunk.losses[f.NULLS, slot] for chunk in chunks):
+        nulls = pl.Series(np.concatenate([chunk.nulls[slot] for chunk in chunks]))
+        column = pl.select(pl.when(nulls == 0).then(column).alias(name)).to_series()
+    return column.cast(dtype)
 
 
-def _renumber(views: NDArray[np.uint8], first: int) -> None:
-    """Let the views' buffers count from the first chunk of a frame instead of the table's."""
-    parts = views.view(np.uint32).reshape(-1, 4)
-    parts[parts[:, 0] > 12, 2] -= np.uint32(first)
+def _texts(chunk: Chunk) -> pl.Series:
+    """The distinct texts of a chunk by their number; null is number 0."""
+    count = chunk.entries.size - 2
+    zeros = chunk.text.size - np.count_nonzero(chunk.text)
+    raw = chunk.text.tobytes()
+    if count and zeros == count and not chunk.has_binary:
+        # Only the zero bytes between the texts: Polars can take them apart.
+        joined = pl.Series([raw[:-1]], dtype=pl.Binary).cast(pl.String)
+        split = joined.str.split("\0").explode()
+        return pl.concat([pl.Series([None], dtype=pl.String), split])
+    ends = chunk.entries.tolist()
+    values = [raw[ends[i] : ends[i + 1] - 1] for i in range(1, count + 1)]
+    return pl.Series([None, *values], dtype=pl.Binary)
 
 
 def _numpy_type(dtype: PolarsDataType) -> str:

@@ -6,6 +6,15 @@ kernels by the date of `kernels.py` alone: whoever changes a number here touches
 
 from __future__ import annotations
 
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int: TypeAlias = Any  # Numba's int64, for which Python has no one type
+Ints: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+
 # Geometry of the file and the table: one int64 array. ALONE: the root page is the only leaf.
 FD, PAGE, USABLE, PAGES, ALONE, KEY_BYTES = range(6)
 
@@ -37,8 +46,8 @@ AT, LAYOUT, ID = range(3)
 # Fields of `probes`: ordinal in the chunk (given), row id, row of the result or -1 (answered).
 ORDINAL, PROBE_ID, PROBE_ROW = range(3)
 
-# Counters of a chunk. CHUNK is given: the Arrow buffer that its text becomes.
-ROWS, CELLS, TEXT_USED, SPILLED, FIRST_ID, LAST_ID, PROBE, LAYOUTS, CHUNK = range(9)
+# Counters of a chunk.
+ROWS, CELLS, TEXT_USED, SPILLED, FIRST_ID, LAST_ID, PROBE, LAYOUTS, TEXTS = range(9)
 COUNTERS = 9
 NO_ID = -(1 << 63)
 
@@ -50,7 +59,8 @@ TAIL = 64  # bytes after the last one
 MOST_KEY_BYTES = 32
 INDEX_BITS = 14
 SEEN_BITS = 12  # texts of a chunk that are remembered, to keep a repeated one once
-MOST_TEXT = 2**31 - 1  # Arrow views address 31 bits
+TEXT_WIDTH = 4  # a text is stored as its uint32 number among the chunk's texts; 0 is NULL
+MOST_TEXT = 2**31 - 1  # bytes of text in a chunk; as much as one SQLite value may have
 
 OK, BAD_PAGE, BAD_CELL, BAD_RECORD, MIXED, BAD_OVERFLOW, BAD_ORDER, BAD_TEXT, TOO_MUCH = range(
     0, -9, -1

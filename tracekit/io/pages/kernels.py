@@ -6,179 +6,80 @@ three steps: find the cells, drop the rows that the filters reject, store column
 All counts and offsets are int64; `fields` names the positions. A negative result is one of the
 codes of `fields.REASONS`, and then nothing of the chunk may be used.
 """
-# ruff: noqa: ANN001, ANN201, ANN202
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tracekit.io.pages import fields as f
+from tracekit.io.pages.columns import keep_rows, reject, store_numbers, store_texts, text_bytes
 from tracekit.io.pages.records import assemble, cell, known_layout, new_layout, parse
-from tracekit.io.pages.texts import is_utf8, keep_text, with_room
-from tracekit.io.pages.words import (
-    MASKS,
-    bits_float,
-    float_bits,
-    load_word,
-    store_word,
-    swap_bytes,
-    u16,
-)
+from tracekit.io.pages.texts import with_room
+from tracekit.io.pages.words import u16
 from tracekit.numerics.jit import compiled
 
-FAST = {"error_model": "numpy"}
+FAST: Any = {"error_model": "numpy"}
 
 
 @compiled(**FAST)
-def _value(buffer, p, layouts, k, s):
-    """The integer, or the bits of the real, of a slot; 0 for NULL."""
-    raw = np.int64(swap_bytes(load_word(buffer, p + layouts[k, s, f.END])))
-    shift = layouts[k, s, f.SHIFT]
-    return ((raw << shift) >> shift) & layouts[k, s, f.MASK] | layouts[k, s, f.CONSTANT]
-
-
-@compiled(**FAST)
-def _reject(buffer, cells, n, i, plan, layouts, filters, members, keep):
-    """Clear `keep` for the rows whose cell does not satisfy the i-th filter."""
-    s, low, high = np.uintp(filters[i, f.SLOT]), filters[i, f.FROM], filters[i, f.TO]
-    mode, start, count = filters[i, f.MODE], filters[i, f.START], filters[i, f.COUNT]
-    is_rowid = plan[s, f.KIND] == f.ROWID
-    for j in range(n):
-        k = np.uintp(cells[j, f.LAYOUT])
-        value = cells[j, f.ID] if is_rowid else _value(buffer, cells[j, f.AT], layouts, k, s)
-        good = (is_rowid or layouts[k, s, f.STATE] == f.VALUE) and low <= value <= high
-        if good and mode == f.BITMAP:
-            good = members[start + value - low] != 0
-        elif good and mode == f.SORTED:
-            left, right = start, start + count - 1
-            while left < right:
-                middle = (left + right) >> 1
-                if members[middle] < value:
-                    left = middle + 1
-                else:
-                    right = middle
-            good = members[left] == value
-        if not good:
-            keep[j] = 0
-
-
-@compiled(**FAST)
-def _keep(cells, n, keep, probes, counters):
-    """Move the rows to keep to the front; their number. Answers the probes."""
-    probe, kept, before = counters[f.PROBE], 0, counters[f.CELLS]
-    for i in range(n):
-        if probe < probes.shape[0] and probes[probe, f.ORDINAL] == before + i:
-            probes[probe, f.PROBE_ID] = cells[i, f.ID]
-            probes[probe, f.PROBE_ROW] = counters[f.ROWS] + kept if keep[i] else -1
-            probe += 1
-        if keep[i]:
-            cells[kept, f.AT] = cells[i, f.AT]
-            cells[kept, f.LAYOUT] = cells[i, f.LAYOUT]
-            cells[kept, f.ID] = cells[i, f.ID]
-            kept += 1
-    counters[f.PROBE] = probe
-    counters[f.CELLS] += n
-    return kept
-
-
-@compiled(**FAST)
-def _store_numbers(buffer, cells, n, s, plan, layouts, first, arena, nulls, losses):
-    """Store a numeric column; values outside the range of its dtype become null."""
-    kind, width, low, high = plan[s, f.KIND], plan[s, f.WIDTH], plan[s, f.LOW], plan[s, f.HIGH]
-    place = plan[s, f.BYTE0] + first * width
-    for i in range(n):
-        k = np.uintp(cells[i, f.LAYOUT])
-        value = _value(buffer, cells[i, f.AT], layouts, k, s)
-        state = layouts[k, s, f.STATE]
-        if kind == f.ROWID:
-            value, state = cells[i, f.ID], np.int64(f.VALUE)
-        elif state == f.AS_FLOAT:
-            value = float_bits(np.float64(value))
-        if kind == f.FLOAT:
-            if np.isnan(bits_float(value)):
-                state = np.int64(f.NULL)  # SQLite reads a NaN as NULL.
-        elif state == f.VALUE and (value < low or value > high):
-            state = np.int64(f.NULL)
-            losses[f.OUT_OF_RANGE, s] += 1
-        if state == f.NULL:
-            nulls[s, first + i] = 1
-            losses[f.NULLS, s] += 1
-            value = np.int64(0)
-        # Eight bytes whatever the width: the next row, or the padding, takes what is too much.
-        store_word(arena, place, np.uint64(value))
-        place += width
-
-
-@compiled(**FAST)
-def _store_texts(buffer, cells, n, s, plan, layouts, first, arena, nulls, losses, text, state):
-    """Store a column as Arrow views of 16 bytes: short values inline, others as an offset."""
-    seen, counters = state
-    kind, place, code = plan[s, f.KIND], plan[s, f.BYTE0] + first * 16, np.int64(0)
-    for i in range(n):
-        k = np.uintp(cells[i, f.LAYOUT])
-        size = layouts[k, s, f.LENGTH]
-        p = cells[i, f.AT] + layouts[k, s, f.END] + 8 - size
-        low, high = np.uint64(size), np.uint64(0)
-        if layouts[k, s, f.STATE] == f.NULL:
-            nulls[s, first + i] = 1
-            losses[f.NULLS, s] += 1
-        elif size <= 12:
-            if kind == f.TEXT and not is_utf8(buffer, p, p + size):
-                code = np.int64(f.BAD_TEXT)
-            low |= (load_word(buffer, p) & MASKS[min(size, 4), 0]) << np.uint64(32)
-            high = load_word(buffer, p + 4) & MASKS[max(size - 4, 0), 0]
-        else:
-            offset = keep_text(buffer, p, size, kind, text, seen, counters)
-            code = min(code, offset)
-            low |= load_word(buffer, p) << np.uint64(32)
-            high = np.uint64(counters[f.CHUNK]) | (np.uint64(offset) << np.uint64(32))
-        store_word(arena, place, low)
-        store_word(arena, place + 8, high)
-        place += 16
-    return code
-
-
-@compiled(**FAST)
-def _text_bytes(cells, n, s, layouts):
-    """Most bytes that a text column of some rows can add to the text buffer."""
-    total = np.int64(0)
-    for i in range(n):
-        total += layouts[cells[i, f.LAYOUT], s, f.LENGTH]
-    return total
-
-
-@compiled(**FAST)
-def _emit(buffer, cells, n, tables, memory, out, probes, text, counters):
+def _emit(
+    buffer: f.Bytes,
+    cells: f.Ints,
+    n: f.Int,
+    tables: Any,
+    memory: Any,
+    out: Any,
+    probes: f.Ints,
+    text: f.Bytes,
+    counters: f.Ints,
+) -> Any:
     """Filter and store some rows of one buffer; the text buffer, and 0 or a code."""
     plan, filters, members = tables
-    layouts, keep = memory[0], out[4]
+    layouts, keep = memory[0], out[5]
     for i in range(n):
         keep[i] = 1
     for i in range(filters.shape[0]):
-        _reject(buffer, cells, n, i, plan, layouts, filters, members, keep)
-    n = _keep(cells, n, keep, probes, counters)
+        reject(buffer, cells, n, i, plan, layouts, filters, members, keep)
+    n = keep_rows(cells, n, keep, probes, counters)
     first = counters[f.ROWS]
     code = np.int64(0)
     for slot in range(plan.shape[0]):
         s = np.uintp(slot)
-        if plan[s, f.WIDTH] == 16:
-            text = with_room(text, counters[f.TEXT_USED], _text_bytes(cells, n, s, layouts))
+        if plan[s, f.WIDTH] == 0:
+            continue
+        if plan[s, f.KIND] == f.TEXT or plan[s, f.KIND] == f.BINARY:
+            text = with_room(text, counters[f.TEXT_USED], text_bytes(cells, n, s, layouts))
             if text.size == 0:
                 return text, np.int64(f.TOO_MUCH)
-            state = (out[3], counters)
-            code = _store_texts(
-                buffer, cells, n, s, plan, layouts, first, out[0], out[1], out[2], text, state
+            code = store_texts(
+                buffer, cells, n, s, plan, layouts, first, out[0], text, out[3], out[4], counters
             )
-        elif plan[s, f.WIDTH] > 0:
-            _store_numbers(buffer, cells, n, s, plan, layouts, first, out[0], out[1], out[2])
-        if code < 0:
-            return text, code
+            if code < 0:
+                return text, code
+        else:
+            store_numbers(buffer, cells, n, s, plan, layouts, first, out[0], out[1], out[2])
     counters[f.ROWS] += n
     return text, code
 
 
 @compiled(**FAST)
-def _spilled(geometry, buffer, p, payload, local, rowid, slots, tables, memory, cells, out, more):
+def _spilled(
+    geometry: f.Ints,
+    buffer: f.Bytes,
+    p: f.Int,
+    payload: f.Int,
+    local: f.Int,
+    rowid: f.Int,
+    slots: f.Ints,
+    tables: Any,
+    memory: Any,
+    cells: f.Ints,
+    out: Any,
+    more: Any,
+) -> Any:
     """Decode one record that continues on overflow pages; the text buffer, and 0 or a code."""
     probes, text, counters = more
     counters[f.SPILLED] += payload
@@ -188,7 +89,9 @@ def _spilled(geometry, buffer, p, payload, local, rowid, slots, tables, memory, 
     record = assemble(geometry, buffer, p, payload, local)
     if record.size == 0:
         return text, np.int64(f.BAD_OVERFLOW)
-    code = parse(record, np.int64(f.LEAD), payload, slots, tables[0], memory[0], memory[1], np.int64(0))
+    code = parse(
+        record, np.int64(f.LEAD), payload, slots, tables[0], memory[0], memory[1], np.int64(0)
+    )
     if code < 0:
         return text, code
     cells[0, f.AT], cells[0, f.LAYOUT], cells[0, f.ID] = f.LEAD, 0, rowid
@@ -196,7 +99,20 @@ def _spilled(geometry, buffer, p, payload, local, rowid, slots, tables, memory, 
 
 
 @compiled(**FAST)
-def _leaf(buffer, base, head, geometry, slots, tables, memory, cells, out, probes, text, counters):
+def _leaf(
+    buffer: f.Bytes,
+    base: f.Int,
+    head: f.Int,
+    geometry: f.Ints,
+    slots: f.Ints,
+    tables: Any,
+    memory: Any,
+    cells: f.Ints,
+    out: Any,
+    probes: f.Ints,
+    text: f.Bytes,
+    counters: f.Ints,
+) -> Any:
     """Decode one leaf page; the text buffer, and 0 or a code."""
     plan, layouts, heads, keys, index = tables[0], memory[0], memory[1], memory[2], memory[3]
     usable, key_bytes, n = geometry[f.USABLE], geometry[f.KEY_BYTES], np.int64(0)
@@ -248,31 +164,32 @@ def _leaf(buffer, base, head, geometry, slots, tables, memory, cells, out, probe
 @compiled(
     "Tuple((uint8[::1], int64))(int64[::1], ro(int64[::1]), uint8[::1], int64[::1], int64[:, ::1],"
     " int64[:, ::1], int64[::1], int64[:, ::1], int64[:, :, ::1], int64[:, ::1], uint64[:, ::1],"
-    " int64[::1], int64[:, ::1], uint8[::1], uint8[:, ::1], int64[:, ::1], int64[:, ::1],"
-    " uint8[::1], int64[::1])",
+    " int64[::1], int64[:, ::1], uint8[::1], uint8[:, ::1], int64[:, ::1], int64[::1],"
+    " int64[:, ::1], uint8[::1], int64[::1])",
     **FAST,
 )
 def decode(
-    geometry,
-    leaves,
-    buffer,
-    slots,
-    plan,
-    filters,
-    members,
-    probes,
-    layouts,
-    heads,
-    keys,
-    index,
-    cells,
-    arena,
-    nulls,
-    losses,
-    seen,
-    text,
-    counters,
-):
+    geometry: f.Ints,
+    leaves: f.Ints,
+    buffer: f.Bytes,
+    slots: f.Ints,
+    plan: f.Ints,
+    filters: f.Ints,
+    members: f.Ints,
+    probes: f.Ints,
+    layouts: f.Ints,
+    heads: f.Ints,
+    keys: NDArray[np.uint64],
+    index: f.Ints,
+    cells: f.Ints,
+    arena: f.Bytes,
+    nulls: f.Bytes,
+    losses: f.Ints,
+    entries: f.Ints,
+    seen: f.Ints,
+    text: f.Bytes,
+    counters: f.Ints,
+) -> Any:
     """Decode the leaves that `load_leaves` put into a buffer.
 
     Args:
@@ -292,8 +209,10 @@ def decode(
         arena: Receives the columns, each from its slot's BYTE0 on.
         nulls: Receives 1 where a slot's value is null; zero before.
         losses: int64[2, slots], added to; see `fields`.
-        seen: Scratch; 3 per text remembered, -1 before.
-        text: First buffer for text longer than 12 bytes.
+        entries: Receives where each text of the chunk begins in `text`, by its number; the
+            next one's number says where it ends, less a zero byte.
+        seen: Scratch; 3 per text remembered, zero before.
+        text: First buffer for text.
         counters: See `fields`; LAST_ID must be below the first row id.
 
     Returns:
@@ -302,7 +221,7 @@ def decode(
     tables = (plan, filters, members)
     memory = (layouts, heads, keys, index)
     keep = np.empty(cells.shape[0], np.uint8)
-    out = (arena, nulls, losses, seen, keep)
+    out = (arena, nulls, losses, entries, seen, keep)
     for i in range(leaves.size):
         base = f.LEAD + i * geometry[f.PAGE]
         head = base + (100 if leaves[i] == 1 else 0)

@@ -167,7 +167,7 @@ def _slot(column: _Column, dtype: PolarsDataType, *, stored: bool) -> list[int]:
     elif dtype in (pl.Float32, pl.Float64):
         kind, width = f.FLOAT, 8
     else:
-        kind, width = (f.TEXT if dtype == pl.String else f.BINARY), 16
+        kind, width = (f.TEXT if dtype == pl.String else f.BINARY), f.TEXT_WIDTH
     if column.default is not None and column.default.upper() != "NULL":
         state = f.UNKNOWN
         if _LITERAL.fullmatch(column.default) and kind in (f.INTEGER, f.FLOAT):

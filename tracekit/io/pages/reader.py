@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from tracekit.errors import DamagedReportError
 from tracekit.io.cells import check_columns, note_losses
 from tracekit.io.pages import fields as f
+from tracekit.io.pages.file import PageFile
 from tracekit.io.pages.plan import Plan, UnusualTableError, make_plan
 from tracekit.io.source import BATCH_ROWS, RowFilter
-from tracekit.io.sqlite_file import MAGIC, Header, companions
 from tracekit.io.sqlite_source import SqliteSource, quoted
 
 if TYPE_CHECKING:
@@ -40,15 +39,6 @@ SAMPLE_ROWS = 64
 """Rows of a read that are compared with SQLite."""
 
 MOST_THREADS = 8
-
-
-@dataclass(frozen=True)
-class _Stamp:
-    """What changes when the file is written."""
-
-    size: int
-    mtime_ns: int
-    change_counter: int
 
 
 @dataclass
@@ -95,9 +85,8 @@ class PagesSource:
         self._threads = threads or _processors()
         with ExitStack() as stack:
             stack.callback(fallback.close)
-            self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-            stack.callback(os.close, self._file)
-            self._stamp = self._stamp_now()
+            self._file = PageFile(self.path)
+            stack.callback(self._file.close)
             self._closing = stack.pop_all()
 
     def tables(self) -> dict[str, dict[str, str]]:
@@ -178,7 +167,7 @@ class PagesSource:
             yield from self._frames(table, plan, columns, where, rows, progress)
         except UnusualTableError as reason:
             if progress.last_id is not None:
-                if self._stamp_now() != self._stamp:
+                if self._file.has_changed():
                     message = "changed while it was read"
                     raise DamagedReportError(message, path=self.path) from None
                 condition = f"{plan.rowid} > {progress.last_id}"
@@ -236,7 +225,7 @@ class PagesSource:
         """Decode a table on threads; chunks come in order, a few ahead of the consumer."""
         from tracekit.io.pages import chunks
 
-        geometry = self._geometry(plan)
+        geometry = self._file.geometry(plan.key_bytes)
         leaves = chunks.find_leaves(geometry, self._root(table))
         geometry[f.ALONE] = leaves.size == 1
         size = max(1, chunks.CHUNK_BYTES // int(geometry[f.PAGE]))
@@ -249,7 +238,7 @@ class PagesSource:
         def decode(number: int) -> Chunk:
             decoder = decoders.get()
             try:
-                return decoder.decode(number, parts[number], probes[number], seed=number)
+                return decoder.decode(parts[number], probes[number], seed=number)
             finally:
                 decoders.put(decoder)
 
@@ -264,34 +253,6 @@ class PagesSource:
         finally:
             for future in running:
                 future.cancel()
-
-    def _geometry(self, plan: Plan) -> NDArray[np.int64]:
-        """Read the file's header.
-
-        Raises:
-            UnusualTableError: The pages alone do not tell what SQLite would.
-        """
-        if not hasattr(os, "pread"):
-            msg = "no pread on this system"
-            raise UnusualTableError(msg)
-        if companions(self.path):
-            msg = "a write-ahead log or a journal"
-            raise UnusualTableError(msg)
-        if self._stamp_now() != self._stamp:
-            msg = "the file has changed since it was opened"
-            raise UnusualTableError(msg)
-        raw = os.pread(self._file, 100, 0)
-        header = Header.parse(raw)
-        if not raw.startswith(MAGIC) or header.text_encoding not in (0, 1):
-            msg = "not UTF-8"
-            raise UnusualTableError(msg)
-        whole = self._stamp.size // max(header.page_bytes, 1)
-        pages = whole if header.pages is None else header.pages
-        if pages > whole:
-            msg = "a truncated file"
-            raise UnusualTableError(msg)
-        numbers = [self._file, header.page_bytes, header.usable_bytes, pages, 0, plan.key_bytes]
-        return np.array(numbers, np.int64)
 
     def _root(self, table: str) -> int:
         query = "SELECT rootpage FROM sqlite_master WHERE type='table' AND name="
@@ -339,9 +300,7 @@ class PagesSource:
         span = 0 if first is None or last is None else last - first + 1
         # Row ids are distinct: as many rows as ids between the ends leave no gap to count.
         if progress.cells == span or progress.cells == self._fallback.count(table):
-            problem = (
-                "" if self._stamp_now() == self._stamp else "the file changed while it was read"
-            )
+            problem = "the file changed while it was read" if self._file.has_changed() else ""
         else:
             problem = "SQLite counts other rows"
         if problem and progress.last_id is not None:
@@ -350,18 +309,13 @@ class PagesSource:
         if problem:
             raise UnusualTableError(problem)
 
-    def _stamp_now(self) -> _Stamp:
-        status = os.fstat(self._file)
-        raw = os.pread(self._file, 100, 0) if hasattr(os, "pread") else b""
-        return _Stamp(status.st_size, status.st_mtime_ns, Header.parse(raw).change_counter)
-
 
 def _probe_counts(chunks: int) -> list[int]:
     """How many rows of each chunk to compare with SQLite; the same ones on every read."""
     if chunks <= SAMPLE_ROWS:
         return [math.ceil(SAMPLE_ROWS / chunks)] * chunks
     chosen = np.random.default_rng(0).choice(chunks, SAMPLE_ROWS, replace=False)
-    return np.bincount(chosen, minlength=chunks).tolist()
+    return [int(count) for count in np.bincount(chosen, minlength=chunks)]
 
 
 def _processors() -> int:

@@ -6,19 +6,21 @@ value is one unaligned load that *ends* at the value, and two shifts, without wa
 
 Source: the SQLite database file format, https://sqlite.org/fileformat.html.
 """
-# ruff: noqa: ANN001, ANN201, ANN202
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba.extending import register_jitable
+from numpy.typing import NDArray
 
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.words import MASKS, load_word, read_at, store_word, u32, varint
 
 
 @register_jitable
-def assemble(geometry, buffer, p, payload, local):
+def assemble(geometry: f.Ints, buffer: f.Bytes, p: f.Int, payload: f.Int, local: f.Int) -> f.Bytes:
     """A record that continues on overflow pages, whole, at LEAD; empty if the chain is broken."""
     page, usable, last = geometry[f.PAGE], geometry[f.USABLE], geometry[f.PAGES]
     nothing = np.empty(0, np.uint8)
@@ -40,7 +42,7 @@ def assemble(geometry, buffer, p, payload, local):
 
 
 @register_jitable
-def _length(code):
+def _length(code: f.Int) -> Any:
     """Bytes of a value of a serial type."""
     if code < 5:
         return code
@@ -50,7 +52,7 @@ def _length(code):
 
 
 @register_jitable
-def _place(kind, code, offset, layouts, k, s):
+def _place(kind: f.Int, code: f.Int, offset: f.Int, layouts: f.Ints, k: f.Int, s: f.Int) -> bool:
     """Fill a slot of a layout for a value of a serial type; False if the slot cannot hold it."""
     long = kind in (f.TEXT, f.BINARY)
     if code != 0 and (code >= 12) != long:
@@ -75,7 +77,16 @@ def _place(kind, code, offset, layouts, k, s):
 
 
 @register_jitable
-def parse(record, p, payload, slots, plan, layouts, heads, k):
+def parse(
+    record: f.Bytes,
+    p: f.Int,
+    payload: f.Int,
+    slots: f.Ints,
+    plan: f.Ints,
+    layouts: f.Ints,
+    heads: f.Ints,
+    k: f.Int,
+) -> Any:
     """Parse the header of the record at p into layout k; the end of what was read, or a code."""
     for s in range(plan.shape[0]):
         for i in range(f.LAYOUT_FIELDS):
@@ -108,7 +119,7 @@ def parse(record, p, payload, slots, plan, layouts, heads, k):
 
 
 @register_jitable
-def cell(buffer, base, usable, p):
+def cell(buffer: f.Bytes, base: f.Int, usable: f.Int, p: f.Int) -> Any:
     """Payload position, payload bytes (or a code), how many of them are in the page, row id."""
     payload, q = varint(buffer, p)
     rowid, q = varint(buffer, q)
@@ -125,7 +136,7 @@ def cell(buffer, base, usable, p):
 
 
 @register_jitable
-def _key(buffer, p, m):
+def _key(buffer: f.Bytes, p: f.Int, m: f.Int) -> Any:
     """Hash of the first m bytes of a header, as a place in the index."""
     mixed = (load_word(buffer, p) & MASKS[m, 0]) * np.uint64(0x9E3779B97F4A7C15)
     for w in range(1, (np.int64(m) + 7) >> 3):
@@ -136,7 +147,15 @@ def _key(buffer, p, m):
 
 
 @register_jitable
-def known_layout(buffer, p, payload, key_bytes, heads, keys, index):
+def known_layout(
+    buffer: f.Bytes,
+    p: f.Int,
+    payload: f.Int,
+    key_bytes: f.Int,
+    heads: f.Ints,
+    keys: NDArray[np.uint64],
+    index: f.Ints,
+) -> Any:
     """The layout of the record at p if one for the same header is remembered, else 0.
 
     Nothing but loads and one exit: Numba would count references for every row otherwise.
@@ -153,8 +172,19 @@ def known_layout(buffer, p, payload, key_bytes, heads, keys, index):
 
 @register_jitable
 def new_layout(
-    buffer, p, payload, local, key_bytes, slots, plan, layouts, heads, keys, index, counters
-):
+    buffer: f.Bytes,
+    p: f.Int,
+    payload: f.Int,
+    local: f.Int,
+    key_bytes: f.Int,
+    slots: f.Ints,
+    plan: f.Ints,
+    layouts: f.Ints,
+    heads: f.Ints,
+    keys: NDArray[np.uint64],
+    index: f.Ints,
+    counters: f.Ints,
+) -> Any:
     """Parse the record at p and remember its layout; the layout, a code, or SPILLS."""
     if local < payload and np.int64(buffer[p]) > local:
         return np.int64(f.SPILLS)  # A length of two bytes reads as 128 or more: never too late.

@@ -1,7 +1,8 @@
-"""Text in compiled code: UTF-8, comparison, and a buffer that keeps a repeated value once."""
-# ruff: noqa: ANN001
+"""Text in compiled code: UTF-8, comparison, and numbers for the distinct values of a chunk."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
@@ -11,7 +12,7 @@ from tracekit.io.pages.words import MASKS, load_word, store_word
 
 
 @register_jitable
-def is_utf8(data, p, end) -> bool:
+def is_utf8(data: f.Bytes, p: f.Int, end: f.Int) -> Any:
     """Whether bytes p to end are well-formed UTF-8 (no surrogates, nothing overlong)."""
     while p < end:
         if p + 8 <= end and load_word(data, p) & np.uint64(0x8080808080808080) == 0:
@@ -35,7 +36,7 @@ def is_utf8(data, p, end) -> bool:
 
 
 @register_jitable
-def same_bytes(a, p, b, q, n):
+def same_bytes(a: f.Bytes, p: f.Int, b: f.Bytes, q: f.Int, n: f.Int) -> Any:
     """Whether n bytes at p of a equal those at q of b; both can be read 7 bytes further."""
     rest = n & 7
     for i in range(0, n - rest, 8):
@@ -46,7 +47,7 @@ def same_bytes(a, p, b, q, n):
 
 
 @register_jitable
-def with_room(text, used, more):
+def with_room(text: f.Bytes, used: f.Int, more: f.Int) -> f.Bytes:
     """The buffer, or a larger copy with room for more bytes; empty if that is too large."""
     needed = used + more + 16
     if needed <= text.size:
@@ -60,20 +61,37 @@ def with_room(text, used, more):
 
 
 @register_jitable
-def keep_text(source, p, n, kind, text, seen, counters):
-    """Put a value of at least 13 bytes into the buffer unless it is there; its offset or a code."""
-    first, last = load_word(source, p), load_word(source, p + n - 8)
+def text_code(
+    source: f.Bytes,
+    p: f.Int,
+    n: f.Int,
+    kind: f.Int,
+    text: f.Bytes,
+    entries: f.Ints,
+    seen: f.Ints,
+    counters: f.Ints,
+) -> Any:
+    """Number of a value among the chunk's texts, added unless it is remembered; or a code."""
+    first = load_word(source, p) & MASKS[min(n, 8), 0]
+    last = load_word(source, p + max(n - 8, 0)) & MASKS[min(n, 8), 0]
     mixed = (first * np.uint64(0x9E3779B97F4A7C15)) ^ (last * np.uint64(0xC2B2AE3D27D4EB4F))
     mixed = (mixed ^ np.uint64(n) ^ (mixed >> np.uint64(29))) * np.uint64(0x165667B19E3779F9)
-    place = np.int64(mixed >> np.uint64(64 - f.SEEN_BITS))
-    offset = seen[place, 0]
-    if seen[place, 1] == n and seen[place, 2] == kind and same_bytes(source, p, text, offset, n):
-        return offset
+    place = np.uintp(mixed >> np.uint64(64 - f.SEEN_BITS))
+    known = seen[place, 0]
+    if (
+        known > 0
+        and seen[place, 1] == n
+        and seen[place, 2] == kind
+        and same_bytes(source, p, text, entries[known], n)
+    ):
+        return known
     if kind == f.TEXT and not is_utf8(source, p, p + n):
         return np.int64(f.BAD_TEXT)
-    offset = counters[f.TEXT_USED]
+    start, code = counters[f.TEXT_USED], counters[f.TEXTS] + 1
     for i in range(0, n, 8):
-        store_word(text, offset + i, load_word(source, p + i))
-    seen[place, 0], seen[place, 1], seen[place, 2] = offset, n, kind
-    counters[f.TEXT_USED] = offset + n
-    return offset
+        store_word(text, start + i, load_word(source, p + i))
+    text[start + n] = 0
+    seen[place, 0], seen[place, 1], seen[place, 2] = code, n, kind
+    counters[f.TEXT_USED], counters[f.TEXTS] = start + n + 1, code
+    entries[code], entries[code + 1] = start, start + n + 1
+    return code

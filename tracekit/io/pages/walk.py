@@ -1,7 +1,8 @@
 """Down a table's B-tree: interior pages to the list of leaves, and leaves into a buffer."""
-# ruff: noqa: ANN001
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ LEAF, INTERIOR = 13, 5
 
 
 @compiled("int64(int64[::1], ro(int64[::1]), int64[::1])", error_model="numpy")
-def children(geometry, pages, out):
+def children(geometry: f.Ints, pages: f.Ints, out: f.Ints) -> Any:
     """List the pages one level below some interior pages.
 
     Args:
@@ -47,7 +48,7 @@ def children(geometry, pages, out):
 
 
 @compiled("int64(int64[::1], ro(int64[::1]), uint8[::1])", error_model="numpy")
-def load_leaves(geometry, leaves, buffer):
+def load_leaves(geometry: f.Ints, leaves: f.Ints, buffer: f.Bytes) -> Any:
     """Read leaf pages into a buffer, runs of neighbours at once.
 
     Args:

@@ -3,14 +3,16 @@
 Numba keeps compiled kernels by the date of the file of the kernel alone. Whoever changes this
 file, `fields` or `texts` touches `walk.py` and `kernels.py` too.
 """
-# ruff: noqa: ANN001, ANN201, ANN202, ARG001
+# ruff: noqa: ARG001
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
-from llvmlite import ir
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.extending import intrinsic, register_jitable
+from numba.extending import register_jitable
 
 from tracekit.io.pages import fields as f
 
@@ -23,16 +25,24 @@ MASKS = np.array(
     np.uint64,
 )
 
-_pread = types.ExternalFunction(
+_pread: Any = types.ExternalFunction(
     "pread", types.int64(types.int32, types.uintp, types.uintp, types.int64)
 )
 
 
+if TYPE_CHECKING:
+    # Callers leave out the typing context.
+    def intrinsic(function: object) -> Any:
+        """Make an intrinsic."""
+else:
+    from numba.extending import intrinsic
+
+
 @intrinsic
-def load_word(typing_context, array, position):
+def load_word(typing_context: Any, array: Any, position: Any) -> Any:
     """Little-endian uint64 at any byte of a uint8 array."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
         word = builder.load(pointer)
@@ -43,10 +53,10 @@ def load_word(typing_context, array, position):
 
 
 @intrinsic
-def store_word(typing_context, array, position, word):
+def store_word(typing_context: Any, array: Any, position: Any, word: f.Int) -> Any:
     """Store a uint64 little-endian at any byte of a uint8 array."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         pointer = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
         builder.store(args[2], pointer).align = 1
@@ -56,49 +66,49 @@ def store_word(typing_context, array, position, word):
 
 
 @intrinsic
-def swap_bytes(typing_context, word):
+def swap_bytes(typing_context: Any, word: f.Int) -> Any:
     """Reverse the bytes of a uint64."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bswap(args[0])
 
     return types.uint64(types.uint64), codegen
 
 
 @intrinsic
-def float_bits(typing_context, value):
+def float_bits(typing_context: Any, value: f.Int) -> Any:
     """The bits of a float64, as an int64."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.IntType(64))
 
     return types.int64(types.float64), codegen
 
 
 @intrinsic
-def bits_float(typing_context, word):
+def bits_float(typing_context: Any, word: f.Int) -> Any:
     """The float64 of the bits of an int64."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
 
     return types.float64(types.int64), codegen
 
 
 @register_jitable
-def u16(data, p):
+def u16(data: f.Bytes, p: f.Int) -> Any:
     """Big-endian 16 bits."""
     return (np.int64(data[p]) << 8) | np.int64(data[p + 1])
 
 
 @register_jitable
-def u32(data, p):
+def u32(data: f.Bytes, p: f.Int) -> Any:
     """Big-endian 32 bits."""
     return (u16(data, p) << 16) | u16(data, p + 2)
 
 
 @register_jitable
-def varint(data, p):
+def varint(data: f.Bytes, p: f.Int) -> Any:
     """SQLite's variable-length integer at p, and the position after it."""
     byte = np.int64(data[p])
     if byte < 128:
@@ -117,7 +127,7 @@ def varint(data, p):
 
 
 @register_jitable
-def read_at(geometry, offset, buffer, start, count):
+def read_at(geometry: f.Ints, offset: f.Int, buffer: f.Bytes, start: f.Int, count: f.Int) -> bool:
     """Read bytes of the file into a buffer; False at the file's end or on an error."""
     done = np.int64(0)
     while done < count:
