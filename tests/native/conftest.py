@@ -210,9 +210,24 @@ def build_library(build: Path, *options: str, env: dict[str, str] | None = None)
     return build / "libtracekit_inject.so"
 
 
-@pytest.fixture(scope="session", params=["O2", "O0"])
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    """Everything built, with the library at -O2 and at -O0."""
-    root = tmp_path_factory.mktemp(f"native{request.param}")
-    build_type = {"O2": "Release", "O0": "Debug"}[request.param]
+@pytest.fixture(scope="session")
+def release(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """Everything built, with the library as it is shipped."""
+    return _built(tmp_path_factory.mktemp("release"), "Release")
+
+
+@pytest.fixture(scope="session")
+def unoptimised(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """Everything built, with the library at -O0."""
+    return _built(tmp_path_factory.mktemp("debug"), "Debug")
+
+
+@pytest.fixture(params=["release", "unoptimised"])
+def lab(request: pytest.FixtureRequest) -> Lab:
+    """Both builds, one after the other."""
+    built: Lab = request.getfixturevalue(request.param)
+    return built
+
+
+def _built(root: Path, build_type: str) -> Lab:
     return Lab(root, build_library(root / "build", f"-DCMAKE_BUILD_TYPE={build_type}"))

@@ -209,12 +209,12 @@ static void state(void)
     CHECK(cudaProfilerStart() == 0);
 }
 
-static void beats(const char *log) /* until the state was told three times */
+static void beats(const char *log) /* until the state was told four times */
 {
     void *p;
     int told = 0;
     CHECK(cudaMalloc(&p, 4 << 20) == 0);
-    while (told < 3) {
+    while (told < 4) {
         char text[1 << 16], *at = text;
         usleep(1000);
         FILE *f = fopen(log, "r");
