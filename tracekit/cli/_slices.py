@@ -8,21 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit import engine
-from tracekit.errors import InputError
-from tracekit.io.slice import write_slice
+from tracekit.errors import EmptyWindowError, InputError
+from tracekit.io.slice import n_events, write_slice
+from tracekit.io.slice_cut import Frames, Window, cut
 from tracekit.model.analysis import Finding, Level, Metric
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.trace import Trace
 from tracekit.report.bundle import WORTH_SLICE, Part
 from tracekit.report.bundle_readme import Compared, Repeated, SliceNote
-from tracekit.report.units import size
+from tracekit.report.units import duration, size
 from tracekit.views.activity import activity_span
 
 __all__ = ["Slicer", "repeated"]
 
-Window = tuple[int, int]
 _WIDER = 8
 """Factor between the windows that are tried."""
+_LEAST_ROW_BYTES = 2
+"""No event takes less in an archive: what cannot fit need not be written first."""
 _CLOSE = 0.1
 """How far a number without an interval may be off."""
 
@@ -51,12 +53,16 @@ class Slicer:
         """Return the slices of a window that the user chose.
 
         Raises:
-            InputError: The window holds no event.
+            EmptyWindowError: The window holds no event.
         """
-        parts, n_rows = self._cut(window)
+        found = self._cut(window)
+        if found is None:
+            remark = f"What {_length(window)} hold does not fit into {size(self.max_bytes)}."
+            return (), SliceNote(window, 0, remark=remark)
+        parts, n_rows = found
         if not n_rows:
-            message = "--window: holds no event"
-            raise InputError(message, hint="tracekit info REPORT shows when the device was active")
+            message = "--window holds no event"
+            raise EmptyWindowError(message, hint="tracekit info shows when the device was active")
         return parts, SliceNote(window, n_rows)
 
     def worst(self) -> tuple[tuple[Part, ...], SliceNote]:
@@ -70,11 +76,13 @@ class Slicer:
         tried: list[tuple[tuple[Part, ...], SliceNote]] = []
         for window in self._windows(bad):
             self.tell(f"slice of {'everything' if window is None else _length(window)}")
-            parts, n_rows = self._cut(window)
-            if sum(p.packed_bytes for p in parts) > self.max_bytes:
+            found = self._cut(window)
+            if found is None:
                 break
+            parts, n_rows = found
             repeated = self._repeated(bad, parts)
-            tried.append((parts, SliceNote(window, n_rows, repeated)))
+            remark = "" if bad else "No finding is bad, so there was no window to cut out."
+            tried.append((parts, SliceNote(window, n_rows, repeated, remark)))
             if all(r.agrees for r in repeated):
                 return tried[-1]
         if not tried:
@@ -95,19 +103,26 @@ class Slicer:
                 width *= _WIDER
         yield None
 
-    def _cut(self, window: Window | None) -> tuple[tuple[Part, ...], int]:
-        parts, n_rows = [], 0
+    def _cut(self, window: Window | None) -> tuple[tuple[Part, ...], int] | None:
+        """Return the slices of a window and their events; None when they are too large."""
+        indices = [r.index for r in self.trace.reports]
+        frames = {i: cut(self.trace, i, window, self.counters) for i in indices}
+        n_rows = sum(n_events(f) for f in frames.values())
+        if n_rows * _LEAST_ROW_BYTES > self.max_bytes:
+            return None
+        parts = tuple(self._part(i, f, window) for i, f in frames.items())
+        packed = sum(p.packed_bytes for p in parts)
+        return (parts, n_rows) if packed <= self.max_bytes else None
+
+    def _part(self, index: int, frames: Frames, window: Window | None) -> Part:
         several = len(self.trace.reports) > 1
+        name = f"slice-{index}.sqlite" if several else "slice.sqlite"
         with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
-            for report in self.trace.reports:
-                name = f"slice-{report.index}.sqlite" if several else "slice.sqlite"
-                path = Path(folder) / name
-                n_rows += write_slice(
-                    self.trace, report.index, path, window=window, counters=self.counters
-                )
-                about = f"slice of REPORT{report.index} that tracekit analyze reads"
-                parts.append(Part(name, path.read_bytes(), about, WORTH_SLICE))
-        return tuple(parts), n_rows
+            path = Path(folder) / name
+            write_slice(self.trace, index, frames, path, window=window)
+            content = path.read_bytes()
+        about = f"slice of REPORT{index} that tracekit analyze reads"
+        return Part(name, content, about, WORTH_SLICE)
 
     def _repeated(self, bad: Sequence[Finding], parts: Sequence[Part]) -> tuple[Repeated, ...]:
         """Analyse slices alone and put the numbers side by side."""
@@ -155,6 +170,4 @@ def _compared(metric: Metric, alone: float | int | str | None) -> Compared:
 
 
 def _length(window: Window) -> str:
-    from tracekit.report.units import duration
-
     return duration(window[1] - window[0])

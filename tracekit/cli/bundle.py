@@ -26,6 +26,7 @@ __all__ = ["WORST", "command"]
 
 WORST = "worst"
 _PARTIAL = 4
+_README_BYTES = 4_000
 _PATH = click.Path(path_type=Path)
 _DEFAULT = "10MB"
 
@@ -98,10 +99,10 @@ def command(reports: tuple[Path, ...], **options: Any) -> int:
     target = options["output"]
     check_places([target], reports)
     with progress() as tell:
-        made, lost = _made(reports, options, tell or _nobody)
+        made, note, lost = _made(reports, options, tell or _nobody)
     if not options["dry_run"]:
         write(target, made.content)
-    print_text(_listing(target, made, options))
+    print_text(_listing(target, made, note, options))
     return _PARTIAL if lost else 0
 
 
@@ -111,20 +112,20 @@ def _nobody(_: str) -> None:
 
 def _made(
     reports: Sequence[Path], options: dict[str, Any], tell: Callable[[str], None]
-) -> tuple[Archive, bool]:
-    """Return the archive, and whether some inputs could not be used."""
-    from tracekit import analyses, engine, parameters
+) -> tuple[Archive, SliceNote | None, bool]:
+    """Return the archive, what its slices hold, and whether some inputs could not be used."""
+    from tracekit import analyses, engine, opening, parameters
     from tracekit.io.anonymous import anonymous
-    from tracekit.report.bundle import archive, documents
+    from tracekit.report.bundle import WORTH_SLICE, archive, documents
     from tracekit.report.bundle_readme import readme
 
     params = settings(options["params"], options["peak_gbps"])
     _, values = parameters.parse(analyses.names(), params)
-    redact: engine.Redact = "keep nvtx" if options["keep_nvtx"] else "yes"
+    redact: opening.Redact = "keep nvtx" if options["keep_nvtx"] else "yes"
     max_bytes = options["max_mb"] or options["max_size"]
     tell("opening")
-    opening = engine.open_trace(reports, salvage=options["salvage"], redact=redact, settings=values)
-    with opening as (redacted, inputs):
+    opened = opening.open_trace(reports, salvage=options["salvage"], redact=redact, settings=values)
+    with opened as (redacted, inputs):
         trace, loader = anonymous(redacted, hash_names=options["hash_names"])
         found = engine.diagnose(
             trace,
@@ -136,10 +137,11 @@ def _made(
             progress=tell,
         )
         parts = documents(found, top=options["top"])
-        left = max_bytes - sum(p.packed_bytes for p in parts)
+        worthier = sum(p.packed_bytes for p in parts if p.worth > WORTH_SLICE)
+        left = max(0, max_bytes - worthier - _README_BYTES)
         slices, note = _slices(trace, found, frozenset(loader.sampled), options, left, tell)
     about = partial(readme, found, _said(options), note)
-    return archive((*parts, *slices), max_bytes, about), bool(inputs.unreadable)
+    return archive((*parts, *slices), max_bytes, about), note, bool(inputs.unreadable)
 
 
 def _slices(
@@ -173,7 +175,8 @@ def _said(options: dict[str, Any]) -> list[str]:
     return [*words, "--max-size", f"{options['max_mb'] or options['max_size']}B"]
 
 
-def _listing(target: Path, made: Archive, options: dict[str, Any]) -> str:
+def _listing(target: Path, made: Archive, note: SliceNote | None, options: dict[str, Any]) -> str:
+    from tracekit.report.bundle_readme import slice_line
     from tracekit.report.lines import Lines
     from tracekit.report.names import printable
     from tracekit.report.units import size
@@ -187,4 +190,5 @@ def _listing(target: Path, made: Archive, options: dict[str, Any]) -> str:
     rows = [(p.name, size(len(p.content)), size(p.packed_bytes), p.about) for p in made.parts]
     page.columns(("file", "size", "packed", "what it is"), rows, (False, True, True, False), 2)
     page.fields(("Dropped", f"{d.name} ({size(d.n_bytes)}): {d.what}") for d in made.dropped)
+    page.fields([("Slice", slice_line(note) if note else "")])
     return page.text()

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import polars as pl
 
-from tracekit.io.slice_cut import Window, cut
+from tracekit.io.slice_cut import Frames, Window
 from tracekit.io.sqlite_source import quoted
 from tracekit.model.catalog import CATALOG
 from tracekit.model.trace import Report, Trace
 
-__all__ = ["PASSING", "write_slice"]
+__all__ = ["PASSING", "n_events", "write_slice"]
 
 _DEVICE = "start_ns end_ns device context stream correlation"
 _SHAPE = "grid_x grid_y grid_z block_x block_y block_z"
@@ -43,6 +43,7 @@ PASSING: dict[str, str] = {
     "overhead": "start_ns end_ns",
 }
 """Catalog name to the columns of it that pass, beside process and thread numbers."""
+_EVENTS = ("kernels", "memcpy", "memset", "graph_trace", "runtime", "nvtx", "samples")
 _NAME_IDS = ("name_id", "mangled_id", "short_id")
 _THREADED = frozenset({"graph_nodes", "runtime", "nvtx", "overhead"})
 _ID_TAG, _PID_SHIFT = 1 << 56, 24
@@ -51,27 +52,24 @@ _METRIC_TYPE = 0x1_0000_0000_0000 + 0x1_0000_0000
 _TYPES: dict[pl.DataType, str] = {pl.String(): "TEXT", pl.Binary(): "BLOB"}
 
 
+def n_events(frames: Frames) -> int:
+    """Return the number of rows that are events: device work, calls, NVTX rows and samples."""
+    return sum(frames[name].height for name in _EVENTS)
+
+
 def write_slice(
-    trace: Trace,
-    report: int,
-    path: Path,
-    *,
-    window: Window | None = None,
-    counters: Iterable[str] = (),
-) -> int:
+    trace: Trace, report: int, frames: Frames, path: Path, *, window: Window | None = None
+) -> None:
     """Write what one report of a run holds of a window to a new SQLite file.
 
     Args:
         trace: An anonymous trace; see `tracekit.io.anonymous`.
         report: Index of the report.
+        frames: What `cut` returned for that report and window.
         path: File to write; it must not exist.
-        window: Half-open session time in ns; None for everything.
-        counters: Exact names of the counters whose samples go in.
-
-    Returns:
-        Rows written that are events: device work, host calls, NVTX rows and samples.
+        window: Half-open time of the run in ns; None for everything.
     """
-    frames = cut(trace, report, window, frozenset(counters))
+    frames = {name: _own_clock(trace, report, frame) for name, frame in frames.items()}
     strings = _strings(trace, frames)
     about = trace.reports[report]
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
@@ -80,7 +78,7 @@ def write_slice(
         db.execute("BEGIN")
         _insert(db, "META_DATA_EXPORT", _pairs(_export(about, window)))
         _insert(db, "META_DATA_CAPTURE", _pairs(_capture(about)))
-        _insert(db, "ANALYSIS_DETAILS", _length(about, window))
+        _insert(db, "ANALYSIS_DETAILS", _length(trace, about, window))
         _insert(db, "StringIds", strings.select("id", "value"))
         for name in PASSING:
             _insert(db, CATALOG[name].sources[0], _raw(name, frames[name], strings))
@@ -88,8 +86,13 @@ def write_slice(
             _insert(db, table, frame)
         db.execute("COMMIT")
         db.execute("VACUUM")
-    events = ("kernels", "memcpy", "memset", "graph_trace", "runtime", "nvtx", "samples")
-    return sum(frames[name].height for name in events)
+
+
+def _own_clock(trace: Trace, report: int, frame: pl.DataFrame) -> pl.DataFrame:
+    """Return times as they were recorded, so that whoever reads several slices aligns them."""
+    offset = next((a.offset_ns for a in trace.alignment if a.report == report), 0)
+    times = [c for c in ("start_ns", "end_ns", "t_ns") if c in frame.columns]
+    return frame.with_columns(pl.col(c) + offset for c in times) if offset else frame
 
 
 def _insert(db: sqlite3.Connection, table: str, frame: pl.DataFrame) -> None:
@@ -99,7 +102,7 @@ def _insert(db: sqlite3.Connection, table: str, frame: pl.DataFrame) -> None:
     db.executemany(f"INSERT INTO {quoted(table)} VALUES ({marks})", frame.iter_rows())
 
 
-def _strings(trace: Trace, frames: dict[str, pl.DataFrame]) -> pl.DataFrame:
+def _strings(trace: Trace, frames: Frames) -> pl.DataFrame:
     """Names that kept rows refer to: id Int64 (new), value, old Int64 (as in the frames)."""
     used = [frames["kernels"][c] for c in _NAME_IDS] + [frames["runtime"]["name_id"]]
     ids = pl.concat([u.rename("old") for u in used]).drop_nulls().unique()
@@ -139,7 +142,7 @@ def _uuid() -> pl.Expr:
     return pl.concat_str(pl.lit("00000000-0000-0000-0000-"), number)
 
 
-def _counters(frames: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+def _counters(frames: Frames) -> dict[str, pl.DataFrame]:
     """The tables of sampled counters, numbered by name."""
     samples = frames["samples"].join(_gpu_ids(frames), on="gpu", how="inner", maintain_order="left")
     names = samples["name"].unique().sort()
@@ -156,7 +159,7 @@ def _counters(frames: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     }
 
 
-def _gpu_ids(frames: dict[str, pl.DataFrame]) -> pl.DataFrame:
+def _gpu_ids(frames: Frames) -> pl.DataFrame:
     """GPU of the run to its id in the report; the CUDA ordinal where no GPU is described."""
     known = frames["gpus"].select("gpu", "id").drop_nulls()
     if known.is_empty():
@@ -190,8 +193,10 @@ def _capture(report: Report) -> list[tuple[str, str]]:
     return pairs
 
 
-def _length(report: Report, window: Window | None) -> pl.DataFrame:
+def _length(trace: Trace, report: Report, window: Window | None) -> pl.DataFrame:
     """The length of the capture, to which ranges that never closed last: the window's end."""
-    lengths = [t for t in (report.duration_ns, window[1] if window else None) if t is not None]
+    end = pl.DataFrame({"end_ns": [window[1] if window else None]}, schema={"end_ns": pl.Int64})
+    own = _own_clock(trace, report.index, end).item()
+    lengths = [t for t in (report.duration_ns, own) if t is not None]
     known = [min(lengths)] if lengths else []
     return pl.DataFrame({"duration": known}, schema={"duration": pl.Int64})

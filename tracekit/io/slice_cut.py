@@ -12,9 +12,10 @@ import polars as pl
 from tracekit.model.trace import Trace
 from tracekit.views.ranges import DOMAIN_CREATE, MARK, RANGE_TYPES
 
-__all__ = ["Window", "cut"]
+__all__ = ["Frames", "Window", "cut"]
 
 Window = tuple[int, int]
+Frames = dict[str, pl.DataFrame]
 _DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
 _WHOLE = ("cuda_devices", "gpus", "graph_nodes", "nvtx_schemas", "nvtx_schema_entries")
 _LAUNCH = ("pid", "correlation")
@@ -22,9 +23,7 @@ _DECLARES = r"^(?:META|SYNC|KV_POOL|COMM)\b|^p?ncclComm[A-Z]"
 _DEFAULT_PERIOD_NS = 1_000_000
 
 
-def cut(
-    trace: Trace, report: int, window: Window | None, counters: frozenset[str]
-) -> dict[str, pl.DataFrame]:
+def cut(trace: Trace, report: int, window: Window | None, counters: frozenset[str]) -> Frames:
     """Return what one report holds of a window.
 
     Args:
@@ -60,7 +59,7 @@ def _touches(window: Window) -> pl.Expr:
     return (pl.col("start_ns") < window[1]) & (pl.col("end_ns") > window[0])
 
 
-def _calls(frames: dict[str, pl.DataFrame], window: Window) -> pl.DataFrame:
+def _calls(frames: Frames, window: Window) -> pl.DataFrame:
     """Host calls in the window, and those that launched the device work in it."""
     calls = frames["runtime"].with_row_index("_row")
     launched = pl.concat([frames[t].select(_LAUNCH) for t in _DEVICE_TABLES]).unique()

@@ -11,11 +11,11 @@ from functools import cached_property
 
 from tracekit.errors import UsageError
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.report import document, markdown
+from tracekit.report import document, markdown, page
 from tracekit.report.units import count, size
 
 __all__ = [
-    "LEVEL_OF_COMPRESSION",
+    "WORTH_SLICE",
     "Archive",
     "Dropped",
     "Part",
@@ -27,6 +27,7 @@ __all__ = [
 README = "README.md"
 DIAGNOSIS = "diagnosis.md"
 JSON = "diagnosis.json"
+PAGE = "diagnosis.html"
 JSON_ROWS = (1000, 100, 10, 0)
 """Rows of every table in the JSON that are tried, where all of them are too large."""
 LEVEL_OF_COMPRESSION = 9
@@ -96,16 +97,17 @@ ALWAYS, WORTH_JSON, WORTH_SLICE, WORTH_PAGE, WORTH_FIGURE = 5, 4, 3, 2, 1
 
 
 def documents(diagnosis: Diagnosis, *, top: int | None = None) -> tuple[Part, ...]:
-    """Return a diagnosis as Markdown and JSON.
+    """Return a diagnosis as Markdown, HTML and JSON.
 
     Args:
         diagnosis: A redacted diagnosis.
         top: Rows of every table; None for what suits each format.
     """
-    text = markdown.render(diagnosis, top=top)
+    text, html = markdown.render(diagnosis, top=top), page.render(diagnosis, top=top)
     first = document.DEFAULT_TOP if top is None else top
     return (
         Part(DIAGNOSIS, text.encode(), "the diagnosis, to read or to paste", ALWAYS),
+        Part(PAGE, html.encode(), "the diagnosis as a page, one file without network", WORTH_PAGE),
         _json(diagnosis, (first, *(n for n in JSON_ROWS if n < first))),
     )
 

@@ -11,7 +11,7 @@ from tracekit.report.bundle import Dropped, Part
 from tracekit.report.markdown import code, inline
 from tracekit.report.units import bounds, count, moment, quantity, size
 
-__all__ = ["Compared", "Repeated", "SliceNote", "readme"]
+__all__ = ["Compared", "Repeated", "SliceNote", "readme", "slice_line"]
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,7 @@ def _files(parts: Sequence[Part], dropped: Sequence[Dropped]) -> list[str]:
 def _slice(note: SliceNote, parts: Sequence[Part]) -> list[str]:
     if not any(p.name.endswith(".sqlite") for p in parts):
         return [inline(note.remark) or "Not in this archive."]
-    span = (
-        "the whole capture"
-        if note.window is None
-        else f"{moment(note.window[0])} to {moment(note.window[1])} of the session"
-    )
-    lines = [f"Holds {count(note.n_rows)} events of {span}."]
+    lines = [f"Holds {_extent(note)}."]
     if note.repeated:
         lines += ["", "What it gives alone, beside what the whole run gives:"]
     for finding in note.repeated:
@@ -138,6 +133,22 @@ def _slice(note: SliceNote, parts: Sequence[Part]) -> list[str]:
         lines += ["| :--- | ---: | ---: | ---: |"]
         lines += [_row(c) for c in finding.compared]
     return [*lines, *(["", inline(note.remark)] if note.remark else [])]
+
+
+def slice_line(note: SliceNote) -> str:
+    """Return in one sentence what the slices hold and whether they give the findings alone."""
+    if not note.n_rows:
+        return note.remark
+    same = sum(r.agrees for r in note.repeated)
+    found = f"alone it gives {same} of {len(note.repeated)} bad findings of the run"
+    parts = [_extent(note), found if note.repeated else "", note.remark]
+    return "; ".join(p for p in parts if p)
+
+
+def _extent(note: SliceNote) -> str:
+    whole = note.window is None
+    span = "the whole capture" if whole else " to ".join(moment(t) for t in note.window or ())
+    return f"{count(note.n_rows)} events of {span}"
 
 
 def _row(found: Compared) -> str:
