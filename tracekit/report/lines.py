@@ -93,15 +93,25 @@ class Lines:
         rows: Sequence[Sequence[str]],
         right: Sequence[bool],
         indent: int = 4,
+        *,
+        wrap: bool = False,
     ) -> None:
-        """Write rows under headings, as many columns as fit."""
+        """Write rows under headings, as many columns as fit.
+
+        Args:
+            headings: One a column.
+            rows: Cells.
+            right: Which columns hold numbers.
+            indent: Blanks before the table.
+            wrap: Break text that is too long over lines instead of shortening it.
+        """
         fitted = fit(headings, rows, right, self._console.width - indent)
         table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
         for i, width in enumerate(fitted.widths):
             justify: JustifyMethod = "right" if right[i] else "left"
             table.add_column(Text(headings[i]), justify=justify, width=width, overflow="fold")
-        for row in fitted.rows:
-            table.add_row(*(Text(_joined(cell)) for cell in row))
+        for row in rows if wrap else fitted.rows:
+            table.add_row(*(Text(_joined(cell)) for cell in row[: len(fitted.widths)]))
         self._console.print(Padding(table, (0, 0, 0, indent)))
         if fitted.dropped:
             names = ", ".join(headings[-fitted.dropped :])

@@ -13,7 +13,7 @@ from tracekit.model.analysis import Finding, Level, Metric
 from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.model.trace import Report
 from tracekit.report.names import printable, sentence, shorten
-from tracekit.report.units import bounds, count, duration, moment, quantity, share
+from tracekit.report.units import bounds, count, duration, moment, quantity, share, unit_of_column
 
 __all__ = [
     "LEVEL_WORDS",
@@ -196,16 +196,14 @@ def confidence(finding: Finding) -> str:
 
 def metric_cells(metric: Metric) -> tuple[str, str, str, str]:
     """Return (what, value, interval, n) of one number."""
-    what = sentence(metric.doc) or _words(metric.name)
+    what, doc = printable(unit_of_column(metric.name)[0]), sentence(metric.doc)
+    if doc:
+        what = doc if doc.lower().startswith(what.lower()) else f"{what}: {doc}"
     value = printable(quantity(metric.value, metric.unit))
     if metric.value is None:
         value = "not measured"
     n = "" if metric.n is None else f"n={count(metric.n)}"
     return what, value, bounds(metric.lo, metric.hi, metric.unit), n
-
-
-def _words(name: str) -> str:
-    return printable(name).replace("_", " ")
 
 
 def place(finding: Finding) -> str:

@@ -117,7 +117,7 @@ def _finding(page: Lines, diagnosis: Diagnosis, finding: Finding, number: int, t
         used = [i for i in range(4) if any(row[i] for row in cells)]
         headings = [("what", "value", "interval", "n")[i] for i in used]
         rows = [[row[i] for i in used] for row in cells]
-        page.columns(headings, rows, [i > 0 for i in used])
+        page.columns(headings, rows, [i > 0 for i in used], wrap=True)
     for grid in grids(diagnosis, finding, top):
         page.grid(grid)
     if finding.caveats:

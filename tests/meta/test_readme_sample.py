@@ -1,0 +1,28 @@
+"""The sample in the README is what the program prints; ``TRACEKIT_UPDATE=1`` pastes it anew."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from tracekit.cli import _main as cli
+
+ROOT = Path(__file__).parent.parent.parent
+SAMPLE = re.compile(r"(<!-- sample: tracekit (.*?) -->\n```text\n)(.*?)(```\n)", re.S)
+CUT = "  ..."
+
+
+def test_the_sample_in_the_readme_is_real(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    text = Path("README.md").read_text()
+    found = SAMPLE.search(text)
+    assert found
+    assert cli.call(found[2].split()) == 0
+    out = capsys.readouterr().out.splitlines()
+    shown = [*out[: out.index("  Share by step group")], CUT]
+    if os.environ.get("TRACEKIT_UPDATE"):
+        page = text[: found.start(3)] + "\n".join(shown) + "\n" + text[found.end(3) :]
+        Path("README.md").write_text(page)
+        return
+    assert found[3].splitlines() == shown, "run this test with TRACEKIT_UPDATE=1 to paste it anew"
