@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from tracekit.errors import DamagedReportError
-from tracekit.io.pages import PagesSource, reader
+from tracekit.io.pages import PagesSource, checks
 from tracekit.io.pages.plan import UnusualTableError
 from tracekit.io.source import RowFilter, open_source
 from tracekit.io.sqlite_source import SqliteSource
@@ -205,10 +205,10 @@ def test_a_change_before_reading_goes_to_sqlite(tmp_path):
 
 
 def test_sample_is_the_same_every_time():
-    assert reader._probe_counts(1) == [64]
-    assert sum(reader._probe_counts(10)) == 70
-    assert reader._probe_counts(1000) == reader._probe_counts(1000)
-    assert sum(reader._probe_counts(1000)) == 64
+    assert checks.probe_counts(1) == [64]
+    assert sum(checks.probe_counts(10)) == 70
+    assert checks.probe_counts(1000) == checks.probe_counts(1000)
+    assert sum(checks.probe_counts(1000)) == 64
 
 
 def test_row_ids_are_not_read_as_text(tmp_path):

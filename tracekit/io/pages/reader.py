@@ -6,7 +6,6 @@ is the same. Row counts and a random sample of rows are compared with SQLite on 
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,16 +16,16 @@ from pathlib import Path
 from queue import LifoQueue
 from typing import TYPE_CHECKING, Self
 
-import numpy as np
 import polars as pl
 
 from tracekit.errors import DamagedReportError
 from tracekit.io.cells import check_columns, note_losses
 from tracekit.io.pages import fields as f
+from tracekit.io.pages.checks import compare_sample, counts_agree, probe_counts, rowid_span
 from tracekit.io.pages.file import PageFile
 from tracekit.io.pages.plan import Plan, UnusualTableError, make_plan
 from tracekit.io.source import BATCH_ROWS, RowFilter
-from tracekit.io.sqlite_source import SqliteSource, quoted
+from tracekit.io.sqlite_source import SqliteSource
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from tracekit.io.pages.chunks import Chunk, Decoder
 
 __all__ = ["PagesSource"]
-
-SAMPLE_ROWS = 64
-"""Rows of a read that are compared with SQLite."""
 
 MOST_THREADS = 8
 
@@ -144,14 +140,8 @@ class PagesSource:
             plan = make_plan(self._fallback, table, {}, ())
         except UnusualTableError:
             return True
-        _, last = self._span(table, plan)
+        _, last = rowid_span(self._fallback, table, plan)
         return (last or 0) < self._least_rows
-
-    def _span(self, table: str, plan: Plan) -> tuple[int | None, int | None]:
-        """Smallest and largest row id; two look-ups, not a scan."""
-        ends = [f"(SELECT {end}({plan.rowid}) FROM {quoted(table)})" for end in ("min", "max")]
-        first, last = self._fallback.rows(f"SELECT {', '.join(ends)}")[0]
-        return first, last
 
     def _decoded(
         self,
@@ -210,12 +200,12 @@ class PagesSource:
                 waiting.append(chunk)
                 if sum(part.cells for part in waiting) >= rows:
                     frame = frame_of(waiting, plan, pool)
-                    self._compare(table, plan, columns, where, waiting, frame)
+                    compare_sample(self._fallback, table, plan, columns, where, waiting, frame)
                     waiting, progress.last_id = [], last
                     yield frame
             if waiting:
                 frame = frame_of(waiting, plan, pool)
-                self._compare(table, plan, columns, where, waiting, frame)
+                compare_sample(self._fallback, table, plan, columns, where, waiting, frame)
             self._check_whole(table, plan, progress)
             note_losses(self.notes, table, columns, progress.lost)
             if waiting:
@@ -230,7 +220,7 @@ class PagesSource:
         geometry[f.ALONE] = leaves.size == 1
         size = max(1, chunks.CHUNK_BYTES // int(geometry[f.PAGE]))
         parts = [leaves[start : start + size] for start in range(0, leaves.size, size)]
-        probes = _probe_counts(len(parts))
+        probes = probe_counts(len(parts))
         decoders: LifoQueue[Decoder] = LifoQueue()
         for _ in range(min(self._threads, len(parts))):
             decoders.put(chunks.Decoder(geometry, plan, min(size, leaves.size)))
@@ -259,36 +249,6 @@ class PagesSource:
         text = "'" + table.replace("'", "''") + "'"
         return int(self._fallback.rows(query + text)[0][0])
 
-    def _compare(
-        self,
-        table: str,
-        plan: Plan,
-        columns: Mapping[str, PolarsDataType],
-        where: Sequence[RowFilter],
-        chunks: Sequence[Chunk],
-        frame: pl.DataFrame,
-    ) -> None:
-        """Compare a sample of the rows with SQLite.
-
-        Raises:
-            UnusualTableError: They differ.
-        """
-        ids: list[int] = []
-        rows: list[int] = []
-        start = 0
-        for chunk in chunks:
-            ids += chunk.probes[:, f.PROBE_ID].tolist()
-            found = chunk.probes[:, f.PROBE_ROW]
-            rows += (found[found >= 0] + start).tolist()
-            start += chunk.rows
-        if not ids:
-            return
-        condition = f"{plan.rowid} IN ({', '.join(map(str, ids))})"
-        expected = self._fallback.sample(table, columns, where, condition)
-        if not frame[rows].equals(expected, null_equal=True):
-            msg = "a sample differs from what SQLite reads"
-            raise UnusualTableError(msg)
-
     def _check_whole(self, table: str, plan: Plan, progress: _Progress) -> None:
         """Compare the number of rows with SQLite, and the file with what it was.
 
@@ -296,26 +256,16 @@ class PagesSource:
             UnusualTableError: They differ, and nothing has been handed out.
             DamagedReportError: They differ.
         """
-        first, last = self._span(table, plan)
-        span = 0 if first is None or last is None else last - first + 1
-        # Row ids are distinct: as many rows as ids between the ends leave no gap to count.
-        if progress.cells == span or progress.cells == self._fallback.count(table):
-            problem = "the file changed while it was read" if self._file.has_changed() else ""
-        else:
+        problem = ""
+        if not counts_agree(self._fallback, table, plan, progress.cells):
             problem = "SQLite counts other rows"
+        elif self._file.has_changed():
+            problem = "the file changed while it was read"
         if problem and progress.last_id is not None:
             message = f"{table}: {problem}"
             raise DamagedReportError(message, path=self.path, hint="try --reader sqlite")
         if problem:
             raise UnusualTableError(problem)
-
-
-def _probe_counts(chunks: int) -> list[int]:
-    """How many rows of each chunk to compare with SQLite; the same ones on every read."""
-    if chunks <= SAMPLE_ROWS:
-        return [math.ceil(SAMPLE_ROWS / chunks)] * chunks
-    chosen = np.random.default_rng(0).choice(chunks, SAMPLE_ROWS, replace=False)
-    return [int(count) for count in np.bincount(chosen, minlength=chunks)]
 
 
 def _processors() -> int:
