@@ -114,6 +114,16 @@ def test_i04_no_context_leaves_the_device_out(lab: Lab) -> None:
     assert all("device" not in e.keys for e in done.named("ALLOC", "FREE"))
 
 
+def test_i04_a_pool_elsewhere_leaves_the_device_out(lab: Lab) -> None:
+    """Memory of a pool, of the host or managed is not on the current device for being current."""
+    done = lab.run(lab.linked(), "runtime")
+    assert done.code == 0, done.err
+    on_device = {e.keys["source"]: "device" in e.keys for e in done.named("ALLOC")}
+    assert not on_device["cudaMallocFromPoolAsync"]
+    assert not on_device["cudaHostAlloc"]
+    assert on_device["cudaMallocAsync"]
+
+
 def test_i05_expandable_segments(lab: Lab) -> None:
     """Reserved addresses, physical memory and mappings are three different things."""
     done = lab.run(lab.linked(), "expandable")
