@@ -163,11 +163,11 @@ def _usage_title(group: str, row: dict[str, Any], *, matters: bool) -> str:
     parts = []
     if row["reserved_bytes"] is not None:
         parts.append(f"{byte_size(row['reserved_bytes'])} reserved")
-        parts.append(f"{row['allocated_frac']:.4g} of it allocated")
+        parts.append(f"{100 * row['allocated_frac']:.4g}% of it allocated")
     else:
         parts.append(f"{byte_size(row['allocated_bytes'])} allocated")
     if row["used_frac"] is not None:
-        parts.append(f"{row['used_frac']:.4g} of it holding tokens")
+        parts.append(f"{100 * row['used_frac']:.4g}% holding tokens")
     if row["int_frac"] is None:
         parts.append("how much holds tokens is not stated")
     else:

@@ -10,7 +10,7 @@ import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.views.attribution import steps
-from tracekit.views.kv_layout import MEASURES, live_at, measure
+from tracekit.views.kv_layout import MEASURED, MEASURES, live_at, measure
 from tracekit.views.kv_records import SPACE, build_records
 from tracekit.views.markers import markers
 
@@ -18,7 +18,7 @@ __all__ = ["MAX_TIMES", "KvCache", "kv_cache", "kv_layout", "named"]
 
 MAX_TIMES = 64
 """Times at which the live set is measured, at most."""
-ROW_BUDGET = 2_000_000
+ROW_BUDGET = 500_000
 """Live rows that all times together may cost; large caches are looked at less often."""
 MIN_TIMES = 4
 LIST = (*SPACE, "seq", "layer", "kind")
@@ -200,9 +200,10 @@ def kv_layout(trace: Trace) -> pl.DataFrame:
     cache = kv_cache(trace)
     if cache.records.is_empty():
         return pl.DataFrame(schema=LAYOUT)
-    over_time = [live_at(cache.records, t).with_columns(t_ns=pl.lit(t)) for t in cache.times]
+    records = cache.records.select(*_LABELS.values(), *MEASURED, "t_alloc_ns", "t_free_ns")
+    over_time = [live_at(records, t).with_columns(t_ns=pl.lit(t)) for t in cache.times]
     fullest = [
-        live_at(cache.records.filter(pl.col("pool_id") == pool), t).with_columns(t_ns=pl.lit(t))
+        live_at(records.filter(pl.col("pool_id") == pool), t).with_columns(t_ns=pl.lit(t))
         for pool, t in cache.peaks.items()
     ]
     always, peak = pl.concat(over_time), pl.concat(fullest)

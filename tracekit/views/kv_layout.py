@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tracekit.model.table import Column
 from tracekit.numerics import overfetch, strides
 
-__all__ = ["MEASURES", "live_at", "measure"]
+__all__ = ["MEASURED", "MEASURES", "live_at", "measure"]
 
 SECTOR_BYTES, LINE_BYTES = 32, 128
 _PHASE_BYTES = 128
@@ -51,6 +51,13 @@ MEASURES: tuple[Column, ...] = (
     Column("overlaps", pl.Int64, "", "blocks of a sequence that begin inside another: a fault"),
 )
 """Columns that `measure` adds to each level."""
+
+
+MEASURED = (
+    *("block", "addr", "bytes", "used"),
+    *("block_tokens", "token_pitch", "row_bytes", "head_pitch"),
+)
+"""Columns of a record that `measure` reads beside its labels."""
 
 
 def live_at(records: pl.DataFrame, t_ns: int) -> pl.DataFrame:
@@ -205,18 +212,32 @@ def _count_pattern(pattern: dict[str, int | None]) -> dict[str, int]:
     address, size = _segments(pattern)
     one = np.zeros(address.size, np.int64)
     found = overfetch.traffic(address, size, one)
-    at, length, _ = overfetch.requests(address, size)
-    cut = overfetch.traffic(at, length, np.zeros(at.size, np.int64))
-    counts = {
+    counts: dict[str, NDArray[np.int64]] = {
         "segments": found.segments,
         "asked": found.bytes,
         **{f"mis{q}": found.misaligned[q] for q in overfetch.ALIGNMENTS},
         **{f"o{g}": found.touched[g] for g in overfetch.GRANULES},
-        "o32_request": cut.touched[SECTOR_BYTES],
+        "o32_request": _request_sectors(address, size).sum(keepdims=True),
         "ou32": found.distinct[SECTOR_BYTES],
         "ou128": found.distinct[LINE_BYTES],
     }
     return {name: int(values[0]) for name, values in counts.items()}
+
+
+def _request_sectors(address: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sectors that segments touch when cut into 128 B requests.
+
+    All whole requests of a segment begin at the same place within a sector, so one is counted.
+    """
+    whole = size // LINE_BYTES
+    rest = size - whole * LINE_BYTES
+    behind = address + whole * LINE_BYTES
+    count: NDArray[np.int64] = whole * _sectors(address, LINE_BYTES)
+    return count + np.where(rest > 0, _sectors(behind, rest), 0)
+
+
+def _sectors(address: NDArray[np.int64], size: NDArray[np.int64] | int) -> NDArray[np.int64]:
+    return (address + size - 1) // SECTOR_BYTES - address // SECTOR_BYTES + 1
 
 
 def _segments(pattern: dict[str, int | None]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
