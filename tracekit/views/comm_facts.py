@@ -75,7 +75,8 @@ def comm_facts(trace: Trace) -> pl.DataFrame:
     """
     rows, counts, head = collectives(trace), collective_counts(trace), overview(trace)
     gpus = sorted(set(rows["gpu"].drop_nulls()))
-    pids = activity(trace).group_by("gpu").agg(pl.struct("report", "pid").n_unique().alias("n"))
+    users = activity(trace).select("gpu", "report", "pid").unique()
+    pids = users.group_by("gpu").agg(pl.len().alias("n"))
     aligned = all(a.aligned for a in trace.alignment)
     peaks = {_link_peak(trace, g) for g in gpus}
     found = {

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.hardware import Hardware, lookup, peak_bandwidth
 from tracekit.model.trace import Gpu, Trace, view
@@ -21,12 +22,21 @@ from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import bus_factor
 from tracekit.views.overlap import comm_overlap, contention_cases
 
-__all__ = ["GROUP", "KEY", "SATURATED_FRAC", "contention_groups", "gpu_hardware"]
+__all__ = [
+    "GROUP",
+    "KEY",
+    "SATURATED_FRAC",
+    "contention_groups",
+    "gpu_hardware",
+    "thinned",
+]
 
 KEY = ("comm", "op", "dtype", "bytes", "name", "grid")
 """What a collective and its baseline have in common."""
 SATURATED_FRAC = 0.8
 """Share of what is achievable from which DRAM or the link counts as used up."""
+MOST_DRAWN = 2_500
+"""Most observations a side that a bootstrap draws from."""
 GROUP = pl.Schema(
     {
         "comm": pl.String(),
@@ -115,7 +125,7 @@ def _sortable(key: tuple[object, ...]) -> tuple[tuple[bool, int, str], ...]:
 def _timing(alone: pl.DataFrame, own: pl.DataFrame, near: pl.DataFrame) -> dict[str, object]:
     """Medians, slowdown, loss, bus bandwidth and start lag of one group."""
     base, cont = alone["transfer_ns"].to_numpy(), own["transfer_ns"].to_numpy()
-    slowdown = median_ratio(base, cont)
+    slowdown = median_ratio(thinned(base), thinned(cont))
     slope, at_zero = theil_sen(near["overlap_frac"].to_numpy(), near["transfer_ns"].to_numpy())
     base_ns = float(np.median(base)) if base.size else None
     cont_ns = float(np.median(cont)) if cont.size else None
@@ -126,7 +136,7 @@ def _timing(alone: pl.DataFrame, own: pl.DataFrame, near: pl.DataFrame) -> dict[
         "n_cont": cont.size,
         "base_ns": base_ns,
         "cont_ns": cont_ns,
-        "slowdown_ratio": _number(slowdown.value),
+        "slowdown_ratio": None if base_ns is None or cont_ns is None else cont_ns / base_ns,
         "slowdown_lo_ratio": _number(slowdown.lo),
         "slowdown_hi_ratio": _number(slowdown.hi),
         "known": bool(np.isfinite(slowdown.lo)),
@@ -151,6 +161,17 @@ def _bus_bandwidth(cases: pl.DataFrame, transfer_ns: float | None) -> float | No
     op, size, ranks = cases.select("op", "bytes", "nranks_at_least").row(0)
     factor = bus_factor(op, ranks or 0)
     return None if size is None or factor is None else size / transfer_ns * factor
+
+
+def thinned(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return at most `MOST_DRAWN` values of the same distribution, for a bootstrap.
+
+    An interval from thousands of values is narrow enough, and one from fewer is never too narrow.
+    """
+    if values.size <= MOST_DRAWN:
+        return values
+    chosen = np.linspace(0, values.size - 1, MOST_DRAWN).round().astype(np.int64)
+    return np.sort(values)[chosen]
 
 
 class _Sampler:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -11,7 +13,7 @@ from tracekit.numerics import intervals
 from tracekit.numerics.resample import Estimate, MedianRatios, median_ratios
 from tracekit.views.activity import activity
 from tracekit.views.coll_instances import matching
-from tracekit.views.contention import KEY, contention_groups
+from tracekit.views.contention import KEY, contention_groups, thinned
 from tracekit.views.kernels import kernel_names
 from tracekit.views.overlap import COMM_KINDS, comm_overlap, contention_cases
 from tracekit.views.step_time import share_of_steps, step_time
@@ -161,9 +163,13 @@ def _ratios(cases: pl.DataFrame, groups: pl.DataFrame) -> MedianRatios:
             for row in where.select(on).iter_slices(1)
         ]
 
-    return median_ratios(
-        transfers(keys, list(KEY), "alone"), transfers(of, own, "contended"), of["_key"].to_numpy()
+    below, above = transfers(keys, list(KEY), "alone"), transfers(of, own, "contended")
+    ratios = median_ratios(
+        [thinned(values) for values in below],
+        [thinned(values) for values in above],
+        of["_key"].to_numpy(),
     )
+    return replace(ratios, n=np.array([values.size for values in above], np.int64))
 
 
 def _summary(own: pl.DataFrame, rollup: Estimate) -> dict[str, object]:

@@ -30,6 +30,7 @@ __all__ = [
 
 HOST_LATE, IDLE = "host launches late", "idle, work queued or waiting for an event"
 QUEUED = "ready, other work holds the GPU"
+_SPENT = "spent: "
 SETTLED_FROM = 20
 """From so many collectives on, the first of a communicator is left out: ranks do not start
 recording at one instant."""
@@ -222,14 +223,15 @@ def lateness(trace: Trace) -> pl.DataFrame:
     for group in rows.partition_by("report", "gpu", "pid", maintain_order=True):
         starts = group["_since_ns"].to_numpy()
         ends = np.maximum(group["_until_ns"].to_numpy(), starts)
-        queued = (group["start_ns"] - group["_until_ns"]).clip(lower_bound=0).to_numpy()
-        for what, union in _accounts(trace, group).items():
-            spent = queued if what == QUEUED else intervals.overlap_ns(starts, ends, *union)
-            part = group.select("instance", "rank_id", pl.lit(what, pl.String).alias("what"))
-            parts.append(part.with_columns(pl.Series("spent_ns", spent)))
+        queued = (group["start_ns"] - group["_until_ns"]).clip(lower_bound=0)
+        spent = [
+            pl.Series(_SPENT + what, intervals.overlap_ns(starts, ends, *union))
+            for what, union in _accounts(trace, group).items()
+        ]
+        parts.append(group.with_columns(*spent, queued.alias(_SPENT + QUEUED)))
     if not parts:
         return pl.DataFrame(schema=LATENESS)
-    return _differences(trace, rows, pl.concat(parts))
+    return _differences(trace, pl.concat(parts, how="diagonal"))
 
 
 def _segments(members: pl.DataFrame, queued: pl.DataFrame) -> pl.DataFrame:
@@ -264,20 +266,23 @@ def _accounts(trace: Trace, group: pl.DataFrame) -> dict[str, Intervals]:
     host_until = np.clip(launch, idle_from, np.maximum(starts, idle_from))
     found[HOST_LATE] = intervals.union(idle_from, host_until)
     found[IDLE] = intervals.union(host_until, starts)
-    found[QUEUED] = intervals.union([], [])
     return found
 
 
-def _differences(trace: Trace, rows: pl.DataFrame, spent: pl.DataFrame) -> pl.DataFrame:
+def _differences(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    """What the late rank spent minus what the earliest spent, summed by kind."""
+    spent = [c for c in rows.columns if c.startswith(_SPENT)]
+    rows = rows.with_columns(pl.col(spent).fill_null(0)).sort("instance")
     earliest = pl.col("rank_id").sort_by("start_ns", "rank_id").first().over("instance")
-    each = rows.with_columns(earliest.alias("_early")).unique("instance", maintain_order=True)
-    each = each.select("instance", *_BY, "late_rank_id", "_early", "skew_ns")
-    late = each.join(spent, left_on=["instance", "late_rank_id"], right_on=["instance", "rank_id"])
-    early = spent.rename({"rank_id": "_early", "spent_ns": "_early_ns"})
-    both = late.join(early, on=["instance", "_early", "what"], how="left")
+    late = rows.filter(pl.col("rank_id") == pl.col("late_rank_id"))
+    early = rows.filter(pl.col("rank_id") == earliest)
+    each = late.select(
+        "instance", *_BY, "late_rank_id", "skew_ns", *(late[c] - early[c] for c in spent)
+    )
     by = [*_BY, "late_rank_id"]
-    extra = pl.col("spent_ns") - pl.col("_early_ns").fill_null(0)
-    found = both.group_by(*by, "what").agg(extra.sum().alias("extra_ns"))
+    found = each.group_by(by).agg(pl.col(spent).sum())
+    found = found.unpivot(spent, index=by, variable_name="what", value_name="extra_ns")
+    found = found.with_columns(pl.col("what").str.strip_prefix(_SPENT))
     totals = each.group_by(by).agg(pl.len().alias("n"), pl.col("skew_ns").sum().alias("late_ns"))
     found = found.join(totals, on=by, how="left", nulls_equal=True)
     labels = rank_labels(trace).select(

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.model.trace import Trace
+from tracekit.model.trace import Trace, view
 from tracekit.numerics import sampling
 from tracekit.numerics.intervals import Intervals
 
@@ -35,6 +35,7 @@ __all__ = [
     "total",
 ]
 
+Int64: TypeAlias = NDArray[np.int64]
 FULL_SCALE = 100
 GR_ACTIVE = "GR Active [Throughput %]"
 DRAM = (
@@ -103,6 +104,27 @@ def metric_names(trace: Trace, gpu: int) -> frozenset[str]:
     return frozenset(own["name"].drop_nulls())
 
 
+@view("gpu_metrics")
+def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
+    """Times and values of all DRAM and link counters by (gpu, name), read in one pass."""
+    names = {*LINK_RX, *LINK_TX, *(name for parts in DRAM for name in parts)}
+    rows = trace.samples(sorted(names)).drop_nulls("gpu")
+    parts = rows.partition_by("gpu", "name", as_dict=True)
+    return {
+        (int(str(gpu)), str(name)): (own["t_ns"].to_numpy(), own["value"].to_numpy())
+        for (gpu, name), own in parts.items()
+    }
+
+
+def _samples_of(trace: Trace, gpu: int, name: str) -> tuple[Int64, Int64]:
+    found = _traffic(trace).get((gpu, name))
+    if found is not None:
+        return found
+    rows = trace.samples([name])
+    rows = rows.filter(rows["gpu"] == gpu)
+    return rows["t_ns"].to_numpy(), rows["value"].to_numpy()
+
+
 def counter(trace: Trace, gpu: int, name: str) -> Counter | None:
     """Return one percentage counter of a GPU.
 
@@ -115,13 +137,11 @@ def counter(trace: Trace, gpu: int, name: str) -> Counter | None:
         The counter; None when it was not sampled, or read zero throughout: shared counters of a
         partitioned GPU do that.
     """
-    samples = trace.samples([name])
-    samples = samples.filter(samples["gpu"] == gpu)
-    values = samples["value"].to_numpy()
+    times, values = _samples_of(trace, gpu, name)
     if not values.any():
         return None
     edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
-    cells = sampling.cells(samples["t_ns"].to_numpy(), values, edge)
+    cells = sampling.cells(times, values, edge)
     negative, over = cells.value < 0, cells.value > FULL_SCALE
     valid = cells.with_value(np.minimum(cells.value, FULL_SCALE) / FULL_SCALE).keep(~negative)
     return Counter(name, valid, values.size, int(negative.sum()), int(over.sum()))

@@ -45,7 +45,7 @@ Bytes: TypeAlias = NDArray[np.uint8]
 _UNSIGNED = {2: 1, 4: 2, 6: 4, 8: 8, 10: 8, 12: 1, 14: 2, 16: 4, 18: 8, 22: 8, 23: 8}
 _SIGNED = {1: 1, 3: 2, 5: 4, 7: 8, 9: 8, 11: 1, 13: 2, 15: 4, 17: 8}
 _FIRST_OWN_TYPE = 1 << 24
-_HEX = frozenset(b"0123456789abcdefABCDEF")
+_IS_HEX = np.isin(np.arange(256), list(b"0123456789abcdefABCDEF"))
 
 
 @dataclass(frozen=True)
@@ -90,47 +90,57 @@ def decode(rows: pl.DataFrame, entries: pl.DataFrame) -> Payloads:
     Returns:
         The records and what could not be decoded.
     """
-    blobs = [_raw(blob) for blob in rows["payload"].to_list()]
-    table = rows.select("nvtx_row", "report", pl.col("domain").fill_null(0)).with_columns(
-        pl.Series("_at", np.arange(len(blobs), dtype=np.int64)),
-        pl.Series("_length", [len(blob) for blob in blobs], pl.Int64),
-        pl.Series("schema", [_word(blob, 8) for blob in blobs], pl.Int64),
-        pl.Series("_offset", [_word(blob, 24) for blob in blobs], pl.Int64),
-    )
-    layouts = _layouts(entries)
+    table = rows.select("nvtx_row", "report", pl.col("domain").fill_null(0))
+    blobs, layouts = rows["payload"], _layouts(entries)
+    sizes = blobs.bin.size().to_numpy()
     parts: list[pl.DataFrame] = []
-    keys = ["report", "domain", "schema", "_length", "_offset"]
-    for key, group in table.partition_by(keys, as_dict=True).items():
-        report, domain, schema, length, offset = key
-        layout = layouts.get((report, domain, schema))
-        if layout is not None:
-            chosen = [blobs[i] for i in group["_at"]]
-            part = _decode_alike(group, chosen, layout, _start(offset, length), length)
-            parts += [part] if part is not None else []
+    for length in np.unique(sizes):
+        where = np.flatnonzero(sizes == length)
+        joined = b"".join(blobs.gather(where).to_list())
+        matrix = np.frombuffer(joined, np.uint8).reshape(where.size, int(length))
+        is_text = _looks_like_text(matrix)
+        parts += _decode_sized(table[where[~is_text]], matrix[~is_text], layouts)
+        parts += _decode_sized(table[where[is_text]], _unhexed(matrix[is_text]), layouts)
     found = pl.concat(parts).sort("nvtx_row") if parts else pl.DataFrame(schema=PAYLOAD_SCHEMA)
     return Payloads(found, len(blobs), len(blobs) - found.height)
 
 
-def _raw(blob: bytes) -> bytes:
-    """Undo hexadecimal text; a real header has zero bytes, so it never looks like it."""
-    text = blob[2:] if blob[:2] in (b"0x", b"0X", b"x'", b"X'") else blob
-    text = text.rstrip(b"'")
-    if len(text) % 2 == 0 and text and _HEX.issuperset(text[: 2 * HEADER_BYTES]):
-        try:
-            return bytes.fromhex(text.decode("ascii"))
-        except ValueError:
-            return blob
-    return blob
+def _looks_like_text(matrix: Bytes) -> NDArray[np.bool_]:
+    """Which rows are hexadecimal text: a real header has zero bytes, so it never looks like it."""
+    size = matrix.shape[1]
+    if size % 2 or size < 2 * HEADER_BYTES:
+        return np.zeros(matrix.shape[0], np.bool_)
+    return np.asarray(_IS_HEX[matrix].all(axis=1), np.bool_)
 
 
-def _word(blob: bytes, at: int) -> int | None:
-    word = int.from_bytes(blob[at : at + 8], "little")
-    return word if len(blob) >= HEADER_BYTES and word < 1 << 63 else None
+def _unhexed(matrix: Bytes) -> Bytes:
+    raw = bytes.fromhex(matrix.tobytes().decode("ascii"))
+    return np.frombuffer(raw, np.uint8).reshape(matrix.shape[0], matrix.shape[1] // 2)
 
 
-def _start(offset: int | None, length: int) -> int:
-    """Where the payload begins: the header's word where it makes sense, else right behind it."""
-    return offset if offset is not None and HEADER_BYTES <= offset < length else HEADER_BYTES
+def _decode_sized(
+    table: pl.DataFrame, matrix: Bytes, layouts: dict[tuple[int, int, int], list[_Entry]]
+) -> list[pl.DataFrame]:
+    """Decode blobs of one length, whatever their schemas."""
+    length = matrix.shape[1]
+    if table.is_empty() or length <= HEADER_BYTES:
+        return []
+    words = np.ascontiguousarray(matrix[:, :HEADER_BYTES]).view("<u8")
+    table = table.with_columns(
+        pl.Series("schema", words[:, 1].astype(np.int64)),
+        pl.Series("_offset", words[:, 3].astype(np.int64)),
+        pl.Series("_at", np.arange(table.height)),
+    )
+    parts = []
+    keys = ["report", "domain", "schema", "_offset"]
+    for (report, domain, schema, offset), group in table.partition_by(keys, as_dict=True).items():
+        layout = layouts.get((report, domain, schema))
+        if layout is not None:
+            # The last word of the header is the payload's offset where it makes sense.
+            start = offset if HEADER_BYTES <= offset < length else HEADER_BYTES
+            part = _decode_alike(group, matrix[group["_at"].to_numpy()], layout, start)
+            parts += [part] if part is not None else []
+    return parts
 
 
 def _layouts(entries: pl.DataFrame) -> dict[tuple[int, int, int], list[_Entry]]:
@@ -164,12 +174,11 @@ def _shape(kind: int | None) -> tuple[int, bool] | None:
 
 
 def _decode_alike(
-    group: pl.DataFrame, blobs: list[bytes], layout: list[_Entry], start: int, length: int
+    group: pl.DataFrame, matrix: Bytes, layout: list[_Entry], start: int
 ) -> pl.DataFrame | None:
     """Decode blobs of one schema and length at once; None when they are too short for it."""
-    if any(start + e.offset + e.width > length for e in layout) or length <= start:
+    if any(start + e.offset + e.width > matrix.shape[1] for e in layout):
         return None
-    matrix = np.frombuffer(b"".join(blobs), np.uint8).reshape(len(blobs), length)
     columns = {e.column: _integers(matrix, start + e.offset, e) for e in layout}
     return group.select(
         "nvtx_row",

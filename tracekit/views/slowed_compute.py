@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 
@@ -10,6 +12,7 @@ from tracekit.numerics import intervals
 from tracekit.numerics.resample import MIN_EACH, lost, median_ratio
 from tracekit.views.activity import OPAQUE, activity
 from tracekit.views.collectives import collectives
+from tracekit.views.contention import thinned
 from tracekit.views.kernels import kernel_names
 from tracekit.views.overlap import ALONE_FRAC, COMM_KINDS, company_of, merged
 
@@ -17,7 +20,8 @@ __all__ = ["INSIDE_FRAC", "SLOWED", "slowed_compute"]
 
 INSIDE_FRAC = 0.95
 """Share of a kernel that collectives must cover for it to count as run beside them."""
-_LIKE = ["name_key", "kind", "grid", "block", "bytes"]
+_SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+_LIKE = ["name_key", "kind", *_SHAPE, "bytes"]
 SLOWED = pl.Schema(
     {
         "name": pl.String(),
@@ -51,24 +55,27 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
         summed; ``hidden_ns`` the communication time that ran meanwhile, which would have been
         exposed without the overlap.
     """
-    work = _with_cover(trace)
+    names = dict(kernel_names(trace).select("name_key", "name").rows())
     rows = []
-    for _, group in work.partition_by(_LIKE, as_dict=True, maintain_order=True).items():
+    for key, group in _candidates(_with_cover(trace)):
         outside = group.filter(pl.col("cover_frac") <= ALONE_FRAC)["length_ns"].to_numpy()
         within = group.filter(pl.col("cover_frac") >= INSIDE_FRAC)
         inside = within["length_ns"].to_numpy()
-        if min(outside.size, inside.size) < MIN_EACH:
-            continue
-        slowdown = median_ratio(outside, inside)
-        about = group.select("name", "kind", "grid", "block", "bytes").row(0, named=True)
+        slowdown = median_ratio(thinned(outside), thinned(inside))
+        name_key, kind, *shape, n_bytes = key
+        shapes = [None if None in s else "x".join(map(str, s)) for s in (shape[:3], shape[3:])]
         rows.append(
-            about
-            | {
+            {
+                "name": names.get(name_key, kind),
+                "kind": kind,
+                "grid": shapes[0],
+                "block": shapes[1],
+                "bytes": n_bytes,
                 "n_outside": outside.size,
                 "n_inside": inside.size,
                 "outside_ns": float(np.median(outside)),
                 "inside_ns": float(np.median(inside)),
-                "slowdown_ratio": slowdown.value,
+                "slowdown_ratio": float(np.median(inside) / np.median(outside)),
                 "slowdown_lo_ratio": slowdown.lo,
                 "slowdown_hi_ratio": slowdown.hi,
                 "excess_ns": round(lost(outside, inside)),
@@ -81,32 +88,28 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
     )
 
 
+def _candidates(work: pl.DataFrame) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
+    """Groups of like work with enough executions inside and outside of collectives."""
+    cover = pl.col("cover_frac")
+    counts = work.group_by(_LIKE).agg(
+        (cover <= ALONE_FRAC).sum().alias("_out"), (cover >= INSIDE_FRAC).sum().alias("_in")
+    )
+    enough = counts.filter((pl.col("_out") >= MIN_EACH) & (pl.col("_in") >= MIN_EACH))
+    chosen = work.join(enough, on=_LIKE, how="semi", nulls_equal=True)
+    return list(chosen.partition_by(_LIKE, as_dict=True, include_key=False).items())
+
+
 def _with_cover(trace: Trace) -> pl.DataFrame:
     """Work other than communication on GPUs that communicate, with its share beside collectives."""
     comm = collectives(trace)
-    shapes = (
-        trace.frame("kernels")
-        .with_row_index("row")
-        .select(
-            "row",
-            pl.format("{}x{}x{}", "grid_x", "grid_y", "grid_z").alias("grid"),
-            pl.format("{}x{}x{}", "block_x", "block_y", "block_z").alias("block"),
-            pl.lit("kernel", activity(trace)["source"].dtype).alias("source"),
+    columns = ["gpu", "pid", "stream", "start_ns", "end_ns", "source", "row", "kind"]
+    work = (
+        activity(trace)
+        .select(*columns, "name_key", "bytes")
+        .filter(
+            ~pl.col("kind").is_in([*COMM_KINDS, OPAQUE])
+            & pl.col("gpu").is_in(comm["gpu"].drop_nulls().unique().implode())
         )
-    )
-    work = activity(trace).filter(
-        ~pl.col("kind").is_in([*COMM_KINDS, OPAQUE])
-        & pl.col("gpu").is_in(comm["gpu"].drop_nulls().unique().implode())
-    )
-    work = work.join(shapes, on=["source", "row"], how="left", maintain_order="left")
-    work = work.join(
-        kernel_names(trace).select("name_key", "name"),
-        on="name_key",
-        how="left",
-        maintain_order="left",
-    ).with_columns(
-        pl.coalesce("name", "kind").alias("name"),
-        (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns"),
     )
     parts = []
     for group in work.partition_by("gpu", "pid", "stream", maintain_order=True):
@@ -115,4 +118,15 @@ def _with_cover(trace: Trace) -> pl.DataFrame:
         cover = intervals.overlap_ns(starts, ends, *union) / np.maximum(ends - starts, 1)
         parts.append(group.with_columns(pl.Series("cover_frac", cover)))
     none = work.with_columns(pl.lit(0.0).alias("cover_frac"))
-    return pl.concat(parts) if parts else none
+    work = pl.concat(parts) if parts else none
+    row = pl.when(pl.col("source") == "kernel").then("row")
+    shapes = trace.frame("kernels").select(_SHAPE)
+    shapes = shapes[work.select(row).to_series()] if shapes.height else _no_shapes(work.height)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return work.select(length.alias("length_ns"), "name_key", "kind", "bytes", "cover_frac").hstack(
+        shapes
+    )
+
+
+def _no_shapes(height: int) -> pl.DataFrame:
+    return pl.DataFrame({c: pl.Series(c, [None] * height, pl.Int32) for c in _SHAPE})
