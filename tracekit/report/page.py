@@ -20,6 +20,7 @@ from markupsafe import Markup
 from tracekit.model.analysis import Finding, Level
 from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.report import summary
+from tracekit.report.evidence import analysis_of
 from tracekit.report.names import printable, shorten
 from tracekit.report.page_data import DEFAULT_TOP, evidence, script_json, tables
 from tracekit.report.page_pictures import pictures
@@ -103,7 +104,7 @@ def _title(diagnosis: Diagnosis) -> str:
 def _finding(diagnosis: Diagnosis, finding: Finding, drawn: list[dict[str, Any]]) -> dict[str, Any]:
     """Everything that the page says about a finding, as text."""
     return {
-        "id": finding.id,
+        "analysis": analysis_of(finding),
         "level": finding.level.value,
         "word": summary.LEVEL_WORDS[finding.level],
         "bad": finding.level in (Level.CRITICAL, Level.WARN),
@@ -142,18 +143,20 @@ class Part:
 
 def _gpu(diagnosis: Diagnosis, time: GpuTime) -> dict[str, Any]:
     """How one GPU spent its span; parts follow each other and fill the bar."""
+    names = {g.index: printable(g.name) for g in diagnosis.gpus}
     known = max(0, time.busy_ns - time.opaque_ns - time.comm_ns)
     idle = max(0, time.idle_ns - time.idle_in_profiler_ns)
+    busy = time.busy_ns / time.span_ns if time.span_ns else None
     lengths = (
-        ("communication", time.comm_ns, "c1"),
-        ("other work", known, "c2"),
-        ("opaque graphs", time.opaque_ns, "c7"),
+        ("communication, at least" if time.opaque_ns else "communication", time.comm_ns, "c1"),
+        ("other work" if time.comm_ns else "work", known, "c2"),
+        ("opaque graphs: what ran inside was not recorded", time.opaque_ns, "c7"),
         ("idle, held up by the profiler", time.idle_in_profiler_ns, "c8"),
         ("idle", idle, "idle"),
     )
     return {
         "name": f"GPU {time.gpu}",
-        "line": summary.gpu_line(diagnosis, time),
+        "about": f"{names.get(time.gpu, '')}: busy {share(busy)} of {duration(time.span_ns)}",
         "parts": _stacked(lengths, time.span_ns),
     }
 

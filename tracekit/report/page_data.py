@@ -47,9 +47,9 @@ def tables(diagnosis: Diagnosis, top: int) -> list[dict[str, Any]]:
         top: Rows of every frame.
 
     Returns:
-        One mapping a frame: id (its position), analysis, name, title, doc, rows (all), shown, absent (headings of
-        columns without any value), columns, and span: positions of the columns that hold start
-        and end of a row, None without.
+        One mapping a frame: id (its position), analysis, name, title, doc, rows (all), shown,
+        absent (headings of columns without any value), columns, and span: positions of the columns
+        that hold start and end of a row, None without.
     """
     found = []
     for analysis, frames in diagnosis.frames.items():

@@ -16,7 +16,7 @@ __all__ = ["MOST_LAYERS", "kv_maps"]
 
 MOST_LAYERS = 12
 _COLOURS = 6
-_WIDTH, _HEIGHT, _LEFT = 300, 210, 62
+_WIDTH, _HEIGHT, _LEFT = 320, 220, 76
 
 
 def kv_maps(diagnosis: Diagnosis) -> tuple[str, list[Markup]]:
@@ -55,25 +55,26 @@ def _map(part: pl.DataFrame) -> Markup:
     base = int(str(part["start_addr"].min()))
     top = int(str(part["end_addr"].max())) - base
     blocks, n_runs = part["n_blocks"][0], part["n_runs"][0]
-    title = f"{_title(part)}: {count(blocks)} blocks in {count(n_runs)} runs"
+    pieces = f"{count(n_runs)} run{'' if n_runs == 1 else 's'}"
+    title = f"{_title(part)}: {count(blocks)} blocks in {pieces}"
     x = linear("block, in logical order", 0, blocks, lambda v: count(int(v)))
-    y = linear("bytes above the lowest address", 0, top, size)
+    y = linear("bytes above the lowest", 0, top, size)
     chart = Chart(title, x, y, width=_WIDTH, height=_HEIGHT, left=_LEFT)
     lines: list[list[tuple[float, float, float, float]]] = [[] for _ in range(_COLOURS)]
-    for run, at, start, end, length in _lines(part):
+    for run, (at, start, end, length) in enumerate(_lines(part)):
         lines[run % _COLOURS].append((at, start - base, at + length, end - base))
     for number, own in enumerate(lines):
         if own:
             chart.segments(own, f"c{number + 1}")
-    shown = "" if part.height == n_runs else f" (every {-(-n_runs // part.height)}th shown)"
+    shown = "" if part.height == n_runs else f" (1 of {-(-n_runs // part.height)} shown)"
     return Markup("<figure><figcaption>{}{}</figcaption>{}</figure>").format(
         title, shown, chart.svg()
     )
 
 
-def _lines(part: pl.DataFrame) -> Iterator[tuple[int, int, int, int, int]]:
+def _lines(part: pl.DataFrame) -> Iterator[tuple[int, int, int, int]]:
     length = pl.col("last_block") - pl.col("first_block") + 1
-    columns = part.select("run", "position", "start_addr", "end_addr", length.alias("length"))
+    columns = part.select("position", "start_addr", "end_addr", length.alias("length"))
     yield from columns.iter_rows()
 
 

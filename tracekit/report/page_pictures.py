@@ -71,9 +71,9 @@ def _slowdown(diagnosis: Diagnosis) -> Iterator[Picture]:
         "Slowdown of collectives beside other work, with 95 % intervals",
         linear("transfer beside other work over transfer alone (x)", low * 0.9, high * 1.05, ratio),
         Axis("", rows.height - 0.3, -0.7, ()),
-        width=560,
+        width=680,
         height=_ROW * rows.height + 70,
-        left=210,
+        left=240,
     )
     chart.rule(1.0)
     for at, row in enumerate(rows.iter_rows(named=True)):
@@ -105,7 +105,7 @@ def _dequant(diagnosis: Diagnosis) -> Iterator[Picture]:
         "Dequantisation chains of each step on a time axis",
         linear("time since the first dequantisation of the step", 0, longest, duration),
         Axis(key, len(steps) - 0.3, -0.7, _row_ticks([s[key][0] for s in steps])),
-        width=560,
+        width=680,
         height=_ROW * len(steps) + 70,
         left=52,
     )
@@ -156,8 +156,8 @@ def _hit_rates(diagnosis: Diagnosis) -> Iterator[Picture]:
         layers = layers.join(stride, on=["gpu", "layer"], how="left", maintain_order="left")
     wanted: tuple[tuple[str, str, Callable[[float], str]], ...] = (
         ("stride_med_abs_bytes", "median distance of neighbouring KV blocks (bytes)", size),
-        ("footprint_l2_frac", "cache lines of the layer's KV over the L2 (share)", share),
-        ("span_l2_frac", "span of the layer's KV addresses over the L2 (share)", share),
+        ("footprint_l2_frac", "KV cache lines over size of the L2 (x)", ratio),
+        ("span_l2_frac", "span of KV addresses over size of the L2 (x)", ratio),
     )
     charts = tuple(
         _hit_rate(layers.filter(pl.col(c) > 0), c, title, text)
@@ -179,10 +179,13 @@ def _hit_rate(
 ) -> Markup:
     known = layers.drop_nulls(["hit_frac"])
     low, high = (float(str(v)) for v in (layers[column].min(), layers[column].max()))
+    top = float(str(known.select(pl.max_horizontal("hit_hi_frac", "hit_frac").max()).item()))
     chart = Chart(
         f"L2 hit rate against {title}",
         log2(title, low, high, text),
-        linear("sampled L2 hit rate (%)", 0, 1, share),
+        linear("sampled L2 hit rate (%)", 0, min(1.0, 1.1 * top), share),
+        width=370,
+        height=240,
     )
     for row in known.iter_rows(named=True):
         lo, hi = row["hit_lo_frac"], row["hit_hi_frac"]

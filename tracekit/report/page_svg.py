@@ -16,7 +16,7 @@ __all__ = ["Axis", "Chart", "linear", "log2", "nice_ticks"]
 
 _TICKS = 5
 _HEIGHT_OF_TEXT = 12
-_LONGEST = 44
+_LONGEST = 72
 
 
 @dataclass(frozen=True)

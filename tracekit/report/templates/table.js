@@ -121,7 +121,7 @@ function drawTable(into, table, { title = '', only = null, picked = null, total 
 
   function goCell(row) {
     const [start, end] = span.map((c) => c.v[row]);
-    const button = make('button', { type: 'button', title: 'Show on the timeline', 'aria-label': 'Show on the timeline' }, '⌖');
+    const button = make('button', { type: 'button', title: 'Show on the timeline', 'aria-label': 'Show on the timeline' }, '→');
     if (start === null || end === null) button.disabled = true;
     button.addEventListener('click', () => go(start, end));
     return make('td', { className: 'go' }, button);

@@ -22,7 +22,7 @@ function layout(data, width) {
     const from = y;
     if (gpu !== null) place({ heading: `GPU ${gpu}  ${data.gpus[gpu]}` }, HEADING - GAP);
     for (const track of tracks) place({ track, gpu, label: track.label }, BOX);
-    for (const one of series) place({ series: one, gpu, label: `${one.label}, % of peak` }, SERIES);
+    for (const one of series) place({ series: one, gpu, label: one.label, below: '0–100 % of peak' }, SERIES);
     rows.push({ group: gpu, y: from, h: y - from });
   }
   return { rows, height: y + 2, gutter: above ? 0 : 176, above };
@@ -61,8 +61,9 @@ function drawBoxes(context, row, view, data, colours, chosen) {
   context.fillRect(view.left, y, view.width, h);
   let painted = -1;
   for (let i = lowerBound(track.ends, view.from + 1); i < track.s.length && track.s[i] < view.to; i += 1) {
-    const x0 = Math.max(view.left, view.x(track.s[i]));
-    const x1 = Math.min(view.left + view.width, view.x(track.s[i] + track.d[i]));
+    const right = view.left + view.width;
+    const x0 = Math.min(right - 1, Math.max(view.left, view.x(track.s[i])));
+    const x1 = Math.min(right, view.x(track.s[i] + track.d[i]));
     if (x1 <= painted && chosen !== i) continue;
     const wide = Math.max(x1 - x0, 1);
     const [kind, number] = data.kinds[track.k[i]];
@@ -137,7 +138,7 @@ function drawShades(context, plan, view, data, colours) {
 
 /** Draw all rows for what `view` shows; `chosen` is [row, item] or null. */
 function drawBody(context, plan, view, data, colours, chosen) {
-  context.clearRect(0, 0, view.left + view.width, plan.height);
+  context.clearRect(0, 0, view.left + view.width + 20, plan.height);
   context.textBaseline = 'middle';
   plan.rows.forEach((row, i) => {
     context.font = '12px system-ui, sans-serif';
@@ -150,8 +151,11 @@ function drawBody(context, plan, view, data, colours, chosen) {
     context.font = row.heading ? '600 13px system-ui, sans-serif' : '12px system-ui, sans-serif';
     context.fillStyle = row.heading ? colours.fg : colours.muted;
     if (row.heading) context.fillText(row.heading, 8, row.y + row.h / 2 + 2);
-    else if (plan.above) context.fillText(row.label, 6, row.y - 7);
-    else context.fillText(fitted(context, row.label, plan.gutter - 14), 8, row.y + row.h / 2);
+    else if (plan.above) context.fillText(row.below ? `${row.label}, ${row.below}` : row.label, 6, row.y - 7);
+    else {
+      context.fillText(fitted(context, row.label, plan.gutter - 14), 8, row.y + (row.below ? 15 : row.h / 2));
+      if (row.below) context.fillText(row.below, 8, row.y + 31);
+    }
   }
 }
 
