@@ -35,11 +35,13 @@ class Format:
         suffixes: File suffixes that choose it.
         redacted: Whether names that may tell about a machine or its users are left out unless
             they are asked for.
+        pictures: Whether it draws `Diagnosis.pictures`.
     """
 
     module: str
     suffixes: tuple[str, ...]
     redacted: bool = False
+    pictures: bool = False
 
     def renderer(self) -> Callable[..., str]:
         """Return the function that turns a diagnosis into text."""
@@ -51,6 +53,7 @@ FORMATS = {
     "text": Format("text", (".txt",)),
     "json": Format("document", (".json",)),
     "markdown": Format("markdown", (".md", ".markdown"), redacted=True),
+    "html": Format("page", (".html", ".htm"), pictures=True),
 }
 """Every format by its name for ``--format``."""
 
