@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ __all__ = [
     "UNCLASSIFIED_LIMIT",
     "amount",
     "denominator",
+    "few_ok",
     "missing_sizes",
     "no_collectives",
     "op_name",
@@ -136,6 +138,20 @@ def no_collectives(analysis: str, facts: Row) -> Finding:
             missing=(Missing("a class for those names: --param kernels.custom_comm=REGEX"),),
         )
     return Finding(id=f"{analysis}/none", level=Level.OK, title="no collectives ran")
+
+
+def few_ok(findings: Sequence[Finding], most: int = 3) -> tuple[Finding, ...]:
+    """Return the findings with at most `most` of level ok, the last of them naming how many more.
+
+    A run of many communicators would bury its one bad finding under a page of good ones.
+    """
+    fine = [f for f in findings if f.level is Level.OK]
+    if len(fine) <= most:
+        return tuple(findings)
+    last = fine[most - 1]
+    rest = replace(last, title=f"{last.title}; and {len(fine) - most} more like it")
+    dropped = {id(f) for f in fine[most - 1 :]}
+    return (*(f for f in findings if id(f) not in dropped), rest)
 
 
 def opaque_caveat(facts: Row) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.analyses._comm_words import (
+    few_ok,
     missing_sizes,
     no_collectives,
     op_name,
@@ -50,7 +51,7 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     matched = frames["communicators"].filter(pl.col("status") == "matched")
     for communicator in matched.sort("comm").iter_rows(named=True):
         found += _of_communicator(frames, facts, communicator, params)
-    found += unmatched(frames, NAME, "contention is")
+    found = [*few_ok(found), *unmatched(frames, NAME, "contention is")]
     return (*found, *slowed(frames, facts, params))
 
 
@@ -164,6 +165,10 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
         notes.append(
             "Some transfers are shorter than the sampling period: their DRAM shares are means over"
             " all transfers of the group, never of one."
+        )
+    if groups["bytes"].null_count():
+        notes.append(
+            "Message sizes are unknown: collectives of one kernel and grid are taken as alike."
         )
     if facts["mad_ns"]:
         notes.append(f"Differences below {3 * facts['mad_ns']:.0f} ns between ranks count as zero.")

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.analyses._comm_words import (
     denominator,
+    few_ok,
     no_collectives,
     op_name,
     opaque_caveat,
@@ -38,13 +39,13 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     facts = frames["facts"].row(0, named=True)
     if facts["n_comm_kernels"] == 0:
         return (no_collectives(NAME, facts),)
-    found = []
+    found: list[Finding] = []
     groups = frames["skew"].partition_by("comm", "op", as_dict=True, maintain_order=True)
     for (comm, _), rows in groups.items():
         about = frames["communicators"].filter(pl.col("comm") == comm).row(0, named=True)
         if about["status"] == "matched":
             found.append(_straggler(frames, facts, about, rows, params))
-    found += unmatched(frames, NAME, "skew is")
+    found = [*few_ok(found), *unmatched(frames, NAME, "skew is")]
     return (*found, *queued(frames, params))
 
 
