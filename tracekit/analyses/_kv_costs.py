@@ -19,11 +19,21 @@ from tracekit.analyses._kv_rules import (
 )
 from tracekit.model.analysis import Confidence, Evidence, Finding, Level, Metric, Missing
 
-__all__ = ["copies", "usage"]
+__all__ = ["copies", "out_of_memory", "usage"]
 
 NO_STEPS, STEP_TOKENS = 0.6, 0.8
 NEGLIGIBLE = 0.01
 SOME_OF_DEVICE = 0.01
+_COPY, _INTERNAL, _EXTERNAL = (
+    next(rule for rule in RULES if rule.column == name)
+    for name in ("copy_frac", "int_frac", "ext_frac")
+)
+_OOM_ADVICE = {
+    True: "Try PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF in older"
+    " versions of PyTorch).",
+    False: "No allocator setting can help: ask for less (shorter context, fewer sequences, a"
+    " smaller or quantised cache).",
+}
 
 
 def copies(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Finding]:
@@ -34,56 +44,65 @@ def copies(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fi
         own: Frames of the analysis, rows of those pools only.
         params: Thresholds.
     """
-    chains, steps = own["chains"], own["copies"]
+    chains = own["chains"]
     moves = int(chains["moves"].sum())
     if moves == 0:
         return
-    copied, new = int(chains["copied_bytes"].sum()), int(chains["new_bytes"].sum())
-    known = steps.drop_nulls("copy_frac").sort("copy_frac", "pool", descending=[True, False])
+    known = own["copies"].drop_nulls("copy_frac")
+    known = known.sort("copy_frac", "pool", descending=[True, False])
     worst = known.row(0, named=True) if known.height else None
     share = worst["copy_frac"] if worst else None
-    pattern = "growing cache" if new else "moving cache"
-    amplified = f" to add {byte_size(new)} ({copied / new:.1f}x)" if new else ""
-    title = f"{pattern}: {moves} relocations copied {byte_size(copied)}{amplified}"
-    rule = next(r for r in RULES if r.column == "copy_frac")
+    stepped = worst is not None and worst["step_group"] is not None
+    copied, new = int(chains["copied_bytes"].sum()), int(chains["new_bytes"].sum())
     yield Finding(
         id=f"kv_fragmentation/copies-{slug(group)}",
-        level=_level(share, rule, params),
-        title=title + _of_time(worst),
-        metrics=(
-            Metric("copy_frac", share, "1", doc="of GPU step time, at peak bandwidth"),
-            Metric("moves", moves, "", doc="relocations"),
-            Metric("copied_bytes", copied, "bytes", n=moves),
-            Metric("new_bytes", new, "bytes", doc="growth"),
-            Metric("write_amp", copied / new if new else None, "x", doc="copied over new"),
-        ),
+        level=_level(share, _COPY, params),
+        title=_copied(moves, copied, new) + _of_time(worst),
+        metrics=_copy_metrics(share, moves, copied, new),
         at_stake_ns=round(float(known["copy_ns"].sum())) if worst else None,
         at_stake_frac=share,
-        at_stake_of="GPU step time" if worst and worst["step_group"] else "capture span",
+        at_stake_of="GPU step time" if stepped else "capture span",
         confidence=Confidence(
             n=moves,
             n_hi=BLOCKS_FOR_SURE,
-            prov=1.0 if worst and worst["step_group"] else NO_STEPS,
+            prov=1.0 if stepped else NO_STEPS,
             why="exact bytes; their time is a lower bound at peak memory bandwidth",
         ),
-        advice="Preallocate the cache at its final length (a static cache) or page it, so that a"
-        " step appends instead of copying everything."
-        if share is not None and share >= params.copy_warn_frac
-        else "",
-        caveats=(
-            "Small copies run below peak bandwidth and each also costs a kernel launch and an"
-            " allocation, which is not counted here.",
-            "Old and new memory live side by side during a move: a growing cache, not a leak.",
-        ),
+        advice=_PREALLOCATE if share is not None and share >= params.copy_warn_frac else "",
+        caveats=_COPY_CAVEATS,
         scope=scope(group, own["pools"]),
-        thresholds=thresholds([rule], params),
-        evidence=(
-            Evidence("copies", {"group": group}, title="Copies by group of steps"),
-            Evidence("chains", {"group": group}, title="Caches that move"),
-        ),
-        missing=()
-        if worst
-        else (Missing("steps with device work, and the GPU's bandwidth", ("kernels", "nvtx")),),
+        thresholds=thresholds([_COPY], params),
+        evidence=tuple(Evidence(name, {"group": group}, title=t) for name, t in _COPY_TABLES),
+        missing=() if worst else (Missing(_NEEDS_STEPS, ("kernels", "nvtx")),),
+    )
+
+
+_PREALLOCATE = (
+    "Preallocate the cache at its final length (a static cache) or page it, so that a step appends"
+    " instead of copying everything."
+)
+_COPY_CAVEATS = (
+    "Small copies run below peak bandwidth and each also costs a kernel launch and an allocation,"
+    " which is not counted here.",
+    "Old and new memory live side by side during a move: a growing cache, not a leak.",
+)
+_COPY_TABLES = (("copies", "Copies by group of steps"), ("chains", "Caches that move"))
+_NEEDS_STEPS = "steps with device work, and the GPU's bandwidth"
+
+
+def _copied(moves: int, copied: int, new: int) -> str:
+    pattern = "growing cache" if new else "moving cache"
+    amplified = f" to add {byte_size(new)} ({copied / new:.1f}x)" if new else ""
+    return f"{pattern}: {moves} relocations copied {byte_size(copied)}{amplified}"
+
+
+def _copy_metrics(share: float | None, moves: int, copied: int, new: int) -> tuple[Metric, ...]:
+    return (
+        Metric("copy_frac", share, "1", doc="of GPU step time, at peak bandwidth"),
+        Metric("moves", moves, "", doc="relocations"),
+        Metric("copied_bytes", copied, "bytes", n=moves),
+        Metric("new_bytes", new, "bytes", doc="growth"),
+        Metric("write_amp", copied / new if new else None, "x", doc="copied over new"),
     )
 
 
@@ -104,58 +123,70 @@ def usage(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fin
         own: Frames of the analysis, rows of those pools only.
         params: Thresholds.
     """
-    rows = (
-        own["usage"]
-        .filter("at_peak")
-        .join(own["pools"].select("pool", "device_bytes"), on="pool", how="left")
-    )
+    memory = own["pools"].select("pool", "device_bytes")
+    rows = own["usage"].filter("at_peak").join(memory, on="pool", how="left")
     rows = rows.sort("int_frac", "pool", descending=[True, False], nulls_last=True)
     row = rows.row(0, named=True)
     if row["reserved_bytes"] is None and row["used_bytes"] is None:
         return
-    int_rule, ext_rule = (
-        next(r for r in RULES if r.column == name) for name in ("int_frac", "ext_frac")
+    matters = row["device_bytes"] is None or (
+        row["allocated_bytes"] >= SOME_OF_DEVICE * row["device_bytes"]
     )
-    device = row["device_bytes"]
-    matters = device is None or row["allocated_bytes"] >= SOME_OF_DEVICE * device
-    internal = _level(row["int_frac"], int_rule, params) if matters else Level.OK
-    external = _level(row["ext_frac"], ext_rule, params)
-    known = [level for level in (internal, external) if level is not Level.UNKNOWN]
-    level = max(known, key=lambda each: RANK[each.value]) if known else Level.UNKNOWN
+    level, internal = _fill_levels(row, params, matters=matters)
     yield Finding(
         id=f"kv_fragmentation/usage-{slug(group)}",
-        level=level if row["int_frac"] is not None or level is not Level.OK else Level.UNKNOWN,
+        level=level,
         title=_usage_title(group, row, matters=matters),
-        metrics=(
-            Metric("int_frac", row["int_frac"], "1", doc="allocated without a token"),
-            Metric("ext_frac", row["ext_frac"], "1", doc="free outside the largest extent"),
-            Metric("reserved_bytes", row["reserved_bytes"], "bytes", doc="stated pools"),
-            Metric("allocated_frac", row["allocated_frac"], "1", doc="of reserved"),
-            Metric("used_frac", row["used_frac"], "1", doc="holding tokens, of reserved"),
-        ),
+        metrics=_usage_metrics(row),
         confidence=Confidence(
-            prov=1.0 if row["used_from"] == "blocks" else STEP_TOKENS,
-            why=f"fill from {row['used_from']}",
+            prov=STEP_TOKENS if row["used_from"] == "step tokens" else 1.0,
+            why=f"fill from {row['used_from'] or 'addresses alone'}",
         ),
         advice="Smaller blocks waste fewer slots behind the last token of each sequence."
-        if level in (Level.WARN, Level.CRITICAL) and internal is level
+        if internal in (Level.WARN, Level.CRITICAL)
         else "",
         caveats=(
             "Engines call different things usage: reserved, allocated and holding tokens are"
             " told apart here.",
         ),
         scope=scope(group, own["pools"]),
-        thresholds=thresholds([int_rule, ext_rule], params),
+        thresholds=thresholds([_INTERNAL, _EXTERNAL], params),
         evidence=(Evidence("usage", {"group": group, "at_peak": True}, title="Fill at the peak"),),
-        missing=()
-        if row["used_bytes"] is not None
-        else (
-            Missing(
-                "how many tokens blocks hold (`used=` of KV_BLOCK or `kv_tokens=` of STEP)",
-                (),
-                "tracekit run -- YOUR_COMMAND",
-            ),
-        ),
+        missing=() if row["used_bytes"] is not None else (_NEEDS_TOKENS,),
+    )
+
+
+_NEEDS_TOKENS = Missing(
+    "how many tokens blocks hold (used= of KV_BLOCK or kv_tokens= of STEP)",
+    (),
+    "tracekit run -- YOUR_COMMAND",
+)
+
+
+def _fill_levels(row: dict[str, Any], params: Any, *, matters: bool) -> tuple[Level, Level]:
+    """Level of the finding, and of its internal fragmentation.
+
+    What holds no token is judged only where the cache is a real part of the device's memory: one
+    sequence of one token wastes 94 % of its block and means nothing.
+    """
+    internal = _level(row["int_frac"], _INTERNAL, params)
+    if internal is not Level.UNKNOWN and not matters:
+        internal = Level.OK
+    known = [
+        level
+        for level in (internal, _level(row["ext_frac"], _EXTERNAL, params))
+        if level is not Level.UNKNOWN
+    ]
+    return max(known, key=lambda each: RANK[each.value], default=Level.UNKNOWN), internal
+
+
+def _usage_metrics(row: dict[str, Any]) -> tuple[Metric, ...]:
+    return (
+        Metric("int_frac", row["int_frac"], "1", doc="allocated without a token"),
+        Metric("ext_frac", row["ext_frac"], "1", doc="free outside the largest extent"),
+        Metric("reserved_bytes", row["reserved_bytes"], "bytes", doc="stated pools"),
+        Metric("allocated_frac", row["allocated_frac"], "1", doc="of reserved"),
+        Metric("used_frac", row["used_frac"], "1", doc="holding tokens, of reserved"),
     )
 
 
@@ -176,6 +207,33 @@ def _usage_title(group: str, row: dict[str, Any], *, matters: bool) -> str:
         parts.append(f"{row['ext_frac']:.1%} of free bytes outside the largest free extent")
     small = "" if matters else " (under 1 % of device memory: not judged)"
     return f"KV cache ({group}) when fullest: {', '.join(parts)}{small}"
+
+
+def out_of_memory(messages: pl.DataFrame) -> Iterator[Finding]:
+    """Yield what the last out-of-memory message of the trace says about fragmentation.
+
+    Args:
+        messages: Frame ``oom``.
+    """
+    if messages.is_empty():
+        return
+    last = messages.sort("t_ns").row(-1, named=True)
+    possible = last["possible"]
+    level = {True: Level.WARN, False: Level.OK, None: Level.UNKNOWN}[possible]
+    yield Finding(
+        id="kv_fragmentation/out-of-memory",
+        level=level,
+        title=f"out of memory ({messages.height} messages): {last['verdict']}",
+        metrics=(
+            Metric("requested_bytes", last["requested_bytes"], "bytes"),
+            Metric("unallocated_bytes", last["unallocated_bytes"], "bytes", doc="reserved, unused"),
+            Metric("free_bytes", last["free_bytes"], "bytes", doc="free for the driver"),
+        ),
+        confidence=Confidence(why="numbers of PyTorch's own message"),
+        advice=_OOM_ADVICE.get(possible, ""),
+        caveats=("That enough memory lies unused does not show that it could have been joined.",),
+        evidence=(Evidence("oom", title="Out-of-memory messages"),),
+    )
 
 
 def _level(value: float | None, rule: Rule, params: Any) -> Level:

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._kv_costs import copies, usage
+from tracekit.analyses._kv_costs import copies, out_of_memory, usage
 from tracekit.analyses._kv_rules import (
     BLOCKS_FOR_SURE,
     RANK,
@@ -39,9 +39,9 @@ _SHAPE = (
 def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     """Return the findings of `kv_fragmentation`: layout, copies and fill of each kind of pool."""
     summary = frames["summary"].row(0, named=True)
+    found = list(out_of_memory(frames["oom"]))
     if summary["n_records"] == 0:
-        return (_nothing(summary),)
-    found: list[Finding] = []
+        return (*found, _nothing(summary))
     for (group,), pools in frames["pools"].group_by("group", maintain_order=True):
         own = {
             name: frames[name].filter(pl.col("pool").is_in(pools["pool"].implode()))
@@ -86,28 +86,10 @@ def _layout(group: str, own: dict[str, pl.DataFrame], faults: pl.DataFrame, para
         level=level,
         title=_layout_title(group, pool, rows, reached),
         metrics=_layout_metrics(pool, rows, own["pools"]),
-        confidence=Confidence(
-            cov=0.0 if overlaps else 1.0,
-            n=pool["m"],
-            n_hi=BLOCKS_FOR_SURE,
-            why=f"{overlaps} blocks overlap others of their sequence: the markers are at fault"
-            if overlaps
-            else "exact counts over the addresses that markers state",
-        ),
+        confidence=_sure(pool, overlaps),
         advice=" ".join(dict.fromkeys(rule.advice for rule, _, _ in reached)),
-        caveats=(
-            *(rule.caveat for rule, _, _ in reached if rule.caveat),
-            "Markers may cover a part of the cache only: what they do not state is not counted.",
-            "Addresses are virtual: what is contiguous here need not be in physical pages.",
-            *(
-                ("Blocks that lie apart are a matter of locality; no memory is lost by it.",)
-                if pool["frag_frac"] > 0
-                else ()
-            ),
-            *(f"{row['n']} x {row['what']}." for row in faults.iter_rows(named=True)),
-        ),
+        caveats=(*_layout_caveats(pool, reached), *_fault_lines(faults)),
         scope=scope(group, own["pools"]),
-        t_range_ns=None,
         thresholds=thresholds([r for r in RULES if r.table == "layout"], params),
         evidence=(
             Evidence(
@@ -118,6 +100,29 @@ def _layout(group: str, own: dict[str, pl.DataFrame], faults: pl.DataFrame, para
             ),
         ),
     )
+
+
+def _sure(pool: dict[str, Any], overlaps: int) -> Confidence:
+    if overlaps:
+        why = f"{overlaps} blocks overlap others of their sequence: the markers are at fault"
+        return Confidence(cov=0.0, n=pool["m"], n_hi=BLOCKS_FOR_SURE, why=why)
+    why = "exact counts over the addresses that markers state"
+    return Confidence(n=pool["m"], n_hi=BLOCKS_FOR_SURE, why=why)
+
+
+def _layout_caveats(
+    pool: dict[str, Any], reached: list[tuple[Rule, float, pl.DataFrame]]
+) -> Iterator[str]:
+    yield from (rule.caveat for rule, _, _ in reached if rule.caveat)
+    yield "Markers may cover a part of the cache only: what they do not state is not counted."
+    yield "Addresses are virtual: what is contiguous here need not be in physical pages."
+    if pool["frag_frac"] > 0:
+        yield "Blocks that lie apart are a matter of locality; no memory is lost by it."
+
+
+def _fault_lines(faults: pl.DataFrame) -> Iterator[str]:
+    for what, n in faults.iter_rows():
+        yield f"{n} x {what}."
 
 
 def _reached(rows: pl.DataFrame) -> Iterator[tuple[Rule, float, pl.DataFrame]]:

@@ -24,6 +24,7 @@ from tracekit.views.kv_copies import kv_chains, kv_copies
 from tracekit.views.kv_layout import MEASURES
 from tracekit.views.kv_usage import kv_usage
 from tracekit.views.markers import markers
+from tracekit.views.oom import oom_messages
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -152,6 +153,18 @@ FAULTS = Table(
     (Column("what", STR, "", "what was dropped or merged"), Column("n", I64, "", "how often")),
     "one kind of fault in the markers",
 )
+OOM = Table(
+    "oom",
+    (
+        Column("t_ns", I64, "ns", "when it was marked or logged"),
+        Column("requested_bytes", I64, "bytes", "what was asked for"),
+        Column("unallocated_bytes", I64, "bytes", "reserved by PyTorch without a tensor in it"),
+        Column("free_bytes", I64, "bytes", "free for the driver"),
+        Column("possible", pl.Boolean, "", "whether fragmentation is possible; null: not stated"),
+        Column("verdict", STR, "", "the same in words"),
+    ),
+    "one out-of-memory message of PyTorch in the NVTX or profiler texts",
+)
 SUMMARY = Table(
     "summary",
     (
@@ -184,6 +197,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "copies": COPIES.conform(_shown(named(kv_copies(trace), cache))),
         "usage": USAGE.conform(_shown(named(kv_usage(trace), cache))),
         "pools": _pools(trace, cache),
+        "oom": OOM.conform(oom_messages(trace)),
         "faults": pl.DataFrame(faults, schema=FAULTS.schema, orient="row"),
         "summary": SUMMARY.conform(pl.DataFrame([summary])),
     }
@@ -236,14 +250,14 @@ def plot(frames: Frames, axes: object) -> None:
         axes.legend()  # type: ignore[attr-defined]
 
 
-_VIEWS = (kv_cache, kv_layout, kv_chains, kv_copies, kv_usage, markers)
+_VIEWS = (kv_cache, kv_layout, kv_chains, kv_copies, kv_usage, markers, oom_messages)
 ANALYSIS = Analysis(
     name="kv_fragmentation",
     question="Does the way the KV cache lies in memory cost bytes, requests, copies or capacity?",
     requires=(),
     uses=tuple(sorted(frozenset().union(*(v.uses for v in _VIEWS)))),
     params=Params,
-    results=(LAYOUT, CHAINS, COPIES, USAGE, POOLS, FAULTS, SUMMARY),
+    results=(LAYOUT, CHAINS, COPIES, USAGE, POOLS, OOM, FAULTS, SUMMARY),
     compute=compute,
     verdict=verdict,
     plot=plot,

@@ -28,34 +28,22 @@ def kv_chains(trace: Trace) -> pl.DataFrame:
         last_bytes, pattern ("growing cache" when it grows by moving, "static" when it stays,
         "moving" when it moves without growing), sorted.
     """
-    cache = kv_cache(trace)
-    chained = pl.col("list_id").is_in(
-        cache.records.filter(pl.col("moved") | (pl.col("source") == "realloc"))["list_id"].implode()
-    )
-    rows = cache.records.filter(chained).with_columns(
-        # A block that is stated anew, without its old content, begins another chain.
-        (pl.col("before_bytes").is_null() | (~pl.col("moved") & _restarts())).cum_sum().alias("_c")
-    )
+    records = kv_cache(trace).records
+    moving = records.filter(pl.col("moved") | (pl.col("source") == "realloc"))["list_id"]
+    rows = records.filter(pl.col("list_id").is_in(moving.implode()))
     if rows.is_empty():
         return pl.DataFrame(schema=_CHAINS)
-    found = strides.relocations(
-        *(rows[c].to_numpy() for c in ("_c", "t_alloc_ns", "addr", "bytes"))
-    )
-    counted = pl.DataFrame(
-        {
-            "_c": pl.Series(found.group, dtype=rows.schema["_c"]),
-            "moves": found.moves,
-            "copied_bytes": found.copied_bytes,
-            "new_bytes": found.new_bytes,
-        }
-    )
+    # A block that is stated anew, without its old content, begins another chain.
+    anew = ~pl.col("moved") & (pl.col("addr") != pl.col("addr").shift(1))
+    begins = pl.col("before_bytes").is_null() | anew
+    rows = rows.with_columns(begins.cum_sum().cast(pl.Int64).alias("_c"))
     chains = rows.group_by("list_id", "pool_id", "_c", maintain_order=True).agg(
         pl.len().alias("events"),
         pl.col("bytes").first().alias("first_bytes"),
         pl.col("bytes").last().alias("last_bytes"),
     )
     sums = (
-        chains.join(counted, on="_c")
+        chains.join(_relocated(rows), on="_c")
         .sort("_c")
         .group_by("list_id", "pool_id", maintain_order=True)
         .agg(
@@ -65,15 +53,27 @@ def kv_chains(trace: Trace) -> pl.DataFrame:
         )
     )
     amplified = pl.when(pl.col("new_bytes") > 0).then(pl.col("copied_bytes") / pl.col("new_bytes"))
-    pattern = (
-        pl.when(pl.col("moves") == 0)
-        .then(pl.lit(STATIC))
-        .when(pl.col("new_bytes") > 0)
-        .then(pl.lit(GROWING))
-        .otherwise(pl.lit(MOVING))
-    )
-    sums = sums.with_columns(amplified.alias("write_amp"), pattern.alias("pattern"))
+    sums = sums.with_columns(amplified.alias("write_amp"), _pattern().alias("pattern"))
     return sums.select(pl.col(n).cast(t) for n, t in _CHAINS.items()).sort("list_id")
+
+
+def _relocated(rows: pl.DataFrame) -> pl.DataFrame:
+    """Moves, copied and new bytes of each chain."""
+    columns = (rows[c].to_numpy() for c in ("_c", "t_alloc_ns", "addr", "bytes"))
+    found = strides.relocations(*columns)
+    return pl.DataFrame(
+        {
+            "_c": found.group,
+            "moves": found.moves,
+            "copied_bytes": found.copied_bytes,
+            "new_bytes": found.new_bytes,
+        }
+    )
+
+
+def _pattern() -> pl.Expr:
+    grows = pl.when(pl.col("new_bytes") > 0).then(pl.lit(GROWING)).otherwise(pl.lit(MOVING))
+    return pl.when(pl.col("moves") == 0).then(pl.lit(STATIC)).otherwise(grows)
 
 
 _CHAINS = pl.Schema(
@@ -90,10 +90,6 @@ _CHAINS = pl.Schema(
         "pattern": pl.String(),
     }
 )
-
-
-def _restarts() -> pl.Expr:
-    return pl.col("addr") != pl.col("addr").shift(1)
 
 
 @view("gpus", of=[kv_cache, steps, activity])

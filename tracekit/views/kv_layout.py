@@ -77,16 +77,21 @@ def measure(live: pl.DataFrame, label: str) -> pl.DataFrame:
     Returns:
         Frame of `label` and `MEASURES`, one row a label, sorted.
     """
-    groups = live[label].to_numpy()
-    shape = strides.layout(
-        live["list_id"].to_numpy(),
-        live["block"].to_numpy(),
-        live["addr"].to_numpy(),
-        live["bytes"].to_numpy(),
-        live["bytes"].to_numpy(),
-        groups,
-    )
-    counted = pl.DataFrame(
+    counted = _shape(live, label)
+    once = live.select(label, "addr", "bytes", "used", *_ROW_SHAPE)
+    once = once.unique([label, "addr", "bytes"], keep="first").sort(label, "addr", "bytes")
+    covered = _covered(once, label)
+    joined = counted.join(_bytes(once, covered, label), on=label, how="left", maintain_order="left")
+    more = _traffic(once, covered, label)
+    joined = joined.join(more, on=label, how="left", maintain_order="left")
+    return joined.select(label, *(pl.col(c.name).cast(c.dtype) for c in MEASURES))
+
+
+def _shape(live: pl.DataFrame, label: str) -> pl.DataFrame:
+    """Strides, runs and spans by label."""
+    columns = (live[c].to_numpy() for c in ("list_id", "block", "addr", "bytes", "bytes", label))
+    shape = strides.layout(*columns)
+    frame = pl.DataFrame(
         {
             label: shape.group,
             "m": shape.blocks,
@@ -102,14 +107,8 @@ def measure(live: pl.DataFrame, label: str) -> pl.DataFrame:
             "scatter_frac": shape.scatter_frac,
             "overlaps": shape.overlaps,
         }
-    ).with_columns(pl.col(pl.Float64).fill_nan(None))
-    once = live.select(label, "addr", "bytes", "used", *_ROW_SHAPE)
-    once = once.unique([label, "addr", "bytes"], keep="first").sort(label, "addr", "bytes")
-    covered = _covered(once, label)
-    joined = counted.join(_bytes(once, covered, label), on=label, how="left", maintain_order="left")
-    more = _traffic(once, covered, label)
-    joined = joined.join(more, on=label, how="left", maintain_order="left")
-    return joined.select(label, *(pl.col(c.name).cast(c.dtype) for c in MEASURES))
+    )
+    return frame.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def _bytes(once: pl.DataFrame, covered: pl.DataFrame, label: str) -> pl.DataFrame:

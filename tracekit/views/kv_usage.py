@@ -57,26 +57,25 @@ def kv_usage(trace: Trace) -> pl.DataFrame:
         )
     )
     rows = rows.join(reserved, on="pool_id", how="left")
-    rows = _with_step_tokens(rows, markers(trace)["STEP"], cache)
+    rows = _filled(_with_step_tokens(rows, markers(trace)["STEP"], cache))
+    rows = rows.join(_external(cache), on=["pool_id", "t_ns"], how="left")
+    return rows.select(pl.col(n).cast(t) for n, t in _USAGE.items()).sort("pool_id", "t_ns")
+
+
+def _filled(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add what holds tokens: as blocks state it, else as steps count their tokens."""
     stated = pl.col("used_bytes").is_not_null()
+    known = pl.all_horizontal(pl.col("tokens", "token_bytes").is_not_null())
     guess = pl.min_horizontal(pl.col("tokens") * pl.col("token_bytes"), "allocated_bytes")
-    guess = pl.when(pl.col("tokens").is_not_null() & pl.col("token_bytes").is_not_null()).then(
-        guess
-    )
-    rows = rows.with_columns(
-        pl.coalesce("used_bytes", guess.round().cast(pl.Int64)).alias("used_bytes"),
-        pl.when(stated)
-        .then(pl.lit("blocks"))
-        .when(guess.is_not_null())
-        .then(pl.lit("step tokens"))
-        .alias("used_from"),
+    guess = pl.when(known).then(guess.round().cast(pl.Int64))
+    source = pl.when(stated).then(pl.lit("blocks")).when(known).then(pl.lit("step tokens"))
+    return rows.with_columns(
+        pl.coalesce("used_bytes", guess).alias("used_bytes"), source.alias("used_from")
     ).with_columns(
         (pl.col("allocated_bytes") / pl.col("reserved_bytes")).alias("allocated_frac"),
         (pl.col("used_bytes") / pl.col("reserved_bytes")).alias("used_frac"),
         (1 - pl.col("used_bytes") / pl.col("allocated_bytes")).alias("int_frac"),
     )
-    rows = rows.join(_external(cache), on=["pool_id", "t_ns"], how="left")
-    return rows.select(pl.col(n).cast(t) for n, t in _USAGE.items()).sort("pool_id", "t_ns")
 
 
 def _with_step_tokens(rows: pl.DataFrame, steps: pl.DataFrame, cache: KvCache) -> pl.DataFrame:

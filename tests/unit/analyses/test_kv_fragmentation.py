@@ -430,6 +430,25 @@ def test_pools_without_block_tables_say_so(judge):
     assert "no block tables" in found["no-markers"].title
 
 
+@pytest.mark.parametrize(
+    ("asked", "unused", "level", "words"),
+    [
+        ("16.00 GiB", "335.00 MiB", Level.OK, "not fragmentation (335 MiB < 16 GiB)"),
+        ("2.00 GiB", "5.00 GiB", Level.WARN, "possible fragmentation"),
+    ],
+)
+def test_j02_an_out_of_memory_message_in_the_trace(judge, asked, unused, level, words):
+    text = (
+        f"CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity of 78.09 GiB"
+        f" of which 9.00 MiB is free. Of the allocated memory 70.00 GiB is allocated by PyTorch,"
+        f" and {unused} is reserved by PyTorch but unallocated."
+    )
+    _, found = judge(Export().gpu().kernel(0, 1000, "k").mark(5, text))
+    finding = found["out-of-memory"]
+    assert (finding.level, words in finding.title) == (level, True)
+    assert "no-markers" in found
+
+
 def test_thresholds_are_parameters(judge):
     _, found = judge(blocks([i * 512 for i in range(4)], 256), short_run_bytes=128)
     assert only(found).level is Level.OK
