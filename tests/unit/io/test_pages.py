@@ -55,8 +55,9 @@ def small_chunks(monkeypatch):
         ("CREATE TABLE t(a INTEGER, rowid, oid, _rowid_, s TEXT)", "no name is left"),
     ],
 )
-def test_tables_that_are_left_to_sqlite(tmp_path, ddl, reason):
-    with open_pages(make(tmp_path / "r.sqlite", ddl)) as source:
+@pytest.mark.parametrize("kind", ["auto", "pages"])
+def test_tables_that_are_left_to_sqlite(tmp_path, ddl, reason, kind):
+    with open_source(make(tmp_path / "r.sqlite", ddl), kind) as source:
         frame = source.read("t", COLUMNS)
         assert frame["a"].to_list() == list(range(3000))
         assert [reason in note for note in source.notes] == [True]

@@ -138,9 +138,9 @@ class PagesSource:
             return False
         try:
             plan = make_plan(self._fallback, table, {}, ())
-        except UnusualTableError:
-            return True
-        _, last = rowid_span(self._fallback, table, plan)
+            _, last = rowid_span(self._fallback, table, plan)
+        except (UnusualTableError, DamagedReportError):
+            return False  # No row ids, or worse: the read will tell.
         return (last or 0) < self._least_rows
 
     def _decoded(
