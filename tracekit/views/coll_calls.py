@@ -25,6 +25,7 @@ _CALL = (
     r"^p?nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll"
     r"|Gather|Scatter|Send|Recv)$"
 )
+_BOUNDARIES = {"start": "GroupStart", "end": "GroupEnd"}
 _OP_NAMES = {"Bcast": "Broadcast", "AllToAll": "AlltoAll"}
 DTYPES = {
     "int8": "i8",
@@ -108,16 +109,35 @@ def _nccl_calls(trace: Trace) -> pl.DataFrame:
 
 
 def _marker_calls(trace: Trace) -> pl.DataFrame:
-    calls = markers(trace)["COLL"].drop_nulls("end_ns")
-    return calls.select(
+    """``COLL`` ranges, and group calls put together from their marks.
+
+    The mark of a group call comes right after it, so the call that ends a group lies between the
+    event before and that mark.
+    """
+    calls = markers(trace)["COLL"].drop_nulls("end_ns").rename({"t_ns": "start_ns"})
+    calls = calls.with_columns(pl.col("op").replace(_OP_NAMES).fill_null("unknown").alias("what"))
+    marks = markers(trace)["GROUP"].filter(pl.col("event").is_in(list(_BOUNDARIES)))
+    marks = marks.filter((pl.col("event") == "end") | (pl.col("rc").fill_null(0) == 0))
+    marks = marks.with_columns(
+        pl.col("event").replace(_BOUNDARIES).alias("what"),
+        pl.col("t_ns").alias("start_ns"),
+        pl.col("t_ns").alias("end_ns"),
+    )
+    both = pl.concat([calls, marks], how="diagonal").with_columns(thread_key().alias("thread"))
+    both = both.sort("thread", "end_ns", "nvtx_row")
+    before = pl.col("end_ns").shift(1).over("thread").fill_null(pl.col("start_ns"))
+    both = both.with_columns(
+        pl.when(pl.col("what") == "GroupEnd").then(before).otherwise("start_ns").alias("start_ns")
+    )
+    return both.select(
         pl.lit("marker").alias("source"),
         "report",
         "pid",
         "tid",
-        thread_key().alias("thread"),
-        pl.col("t_ns").alias("start_ns"),
+        "thread",
+        "start_ns",
         "end_ns",
-        pl.col("op").replace(_OP_NAMES).fill_null("unknown").alias("what"),
+        "what",
         pl.lit(None, pl.UInt64).alias("comm"),
         pl.col("comm").alias("handle"),
         "bytes",
@@ -185,8 +205,8 @@ def group_sizes(trace: Trace) -> pl.DataFrame:
     """Return what each group call asked for in all.
 
     Returns:
-        Frame of group Int64, n_calls UInt32, comm UInt64 (null unless all agree), bytes Int64
-        (sum; null when any is unknown), what String (null unless all agree), nranks Int64.
+        Frame of group Int64, n_calls UInt32, bytes Int64 (sum; null when any is unknown), and
+        comm, handle, dtype, what, nranks, rank (each null unless all calls agree).
     """
     calls = host_calls(trace).filter(
         pl.col("group").is_not_null() & ~pl.col("what").is_in(["GroupStart", "GroupEnd"])
@@ -194,12 +214,15 @@ def group_sizes(trace: Trace) -> pl.DataFrame:
     return calls.group_by("group", maintain_order=True).agg(
         pl.len().alias("n_calls"),
         _agreed("comm"),
+        _agreed("handle"),
+        _agreed("dtype"),
         pl.when(pl.col("bytes").null_count() == 0).then(pl.col("bytes").sum()).alias("bytes"),
         pl.when(pl.col("what").is_in(["Send", "Recv"]).all())
         .then(pl.lit("SendRecv"))
         .otherwise(_agreed("what"))
         .alias("what"),
         _agreed("nranks"),
+        _agreed("rank"),
     )
 
 
@@ -216,7 +239,7 @@ def communicator_sizes(trace: Trace) -> pl.DataFrame:
         handle Int64 (pointer, null for payloads), nranks Int64, rank Int64, device Int64.
     """
     nvtx = trace.frame("nvtx").select("pid").with_row_index("nvtx_row")
-    inits = payloads(trace).records.filter(pl.col("nranks").is_not_null())
+    inits = payloads(trace).records.drop_nulls(["nranks", "comm"])
     from_payload = inits.join(nvtx, on="nvtx_row", how="left").select(
         "report", "pid", "comm", pl.lit(None, pl.Int64).alias("handle"), "nranks", "rank", "device"
     )

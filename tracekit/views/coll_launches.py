@@ -27,6 +27,7 @@ FACTS = pl.Schema(
         "told_by": pl.String(),
     }
 )
+_FIELDS = ("what", "comm", "handle", "bytes", "dtype", "nranks", "rank")
 _NODE = ["report", "pid", "graph_node"]
 
 
@@ -112,15 +113,15 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
     threads, times = at["thread"].to_numpy(), at["t_ns"].to_numpy()
     calls = host_calls(trace)
     nccl = _grouped(trace, call_of(calls, "nccl", threads, times))
-    marker = call_of(calls, "marker", threads, times)
+    marker = _grouped(trace, call_of(calls, "marker", threads, times))
     both = nccl.hstack(marker.select(pl.all().name.prefix("m_")))
     told = pl.col("bytes").is_not_null()
-    fused = pl.col("fused_group").fill_null(value=False)
+    fused = pl.col("fused_group") | (pl.col("what").is_null() & pl.col("m_fused_group"))
     return both.select(
         pl.coalesce("what", "m_what").alias("what"),
         "comm",
         pl.col("m_handle").alias("handle"),
-        pl.coalesce("bytes", pl.when(~fused).then("m_bytes")).alias("call_bytes"),
+        pl.coalesce("bytes", "m_bytes").alias("call_bytes"),
         pl.col("m_dtype").alias("call_dtype"),
         pl.coalesce("m_nranks", "nranks").alias("nranks"),
         pl.coalesce("m_rank", "rank").alias("rank"),
@@ -169,12 +170,11 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
             .then(f"c_{name}")
             .otherwise(shared.then(f"g_{name}") if name == "bytes" else pl.col(f"g_{name}"))
             .alias(name)
-            for name in ("what", "comm", "bytes", "nranks")
+            for name in _FIELDS
         ),
-        "rank",
         fused.fill_null(value=False).alias("fused_group"),
     )
 
 
 def _prefixed(prefix: str) -> list[pl.Expr]:
-    return [pl.col(c).alias(f"{prefix}{c}") for c in ("what", "comm", "bytes", "nranks")]
+    return [pl.col(c).alias(f"{prefix}{c}") for c in _FIELDS]

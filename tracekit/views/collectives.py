@@ -28,6 +28,7 @@ PER_RANK_OPS = ("AllGather", "ReduceScatter", "AlltoAll")
 """Operations whose size NCCL states per rank: the whole message is that times the ranks."""
 SYNCHRONOUS_OPS = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "Barrier")
 """Operations that no rank can finish before the last rank has begun."""
+_MADE_OF_SENDS = ("AlltoAll", "Gather", "Scatter")
 POINT_TO_POINT = ("Send", "Recv", "SendRecv")
 COLLECTIVES = pl.Schema(
     {
@@ -155,7 +156,7 @@ def _name_facts(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _conflict() -> pl.Expr:
     said, named = pl.col("what"), pl.col("named_op")
-    pair = (named == "SendRecv") & said.is_in(["Send", "Recv"])
+    pair = (named == "SendRecv") & said.is_in([*POINT_TO_POINT, *_MADE_OF_SENDS])
     return (said.is_not_null() & named.is_not_null() & (said != named) & ~pair).fill_null(
         value=False
     )

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import lzma
+import tomllib
+from contextlib import ExitStack
+from pathlib import Path
+
 import polars as pl
 import pytest
 
@@ -14,6 +19,7 @@ from tests.communication import (
     ranks_export,
     told_ranks,
 )
+from tracekit.engine import open_trace
 from tracekit.views.coll_instances import instances, matching
 from tracekit.views.collectives import (
     bus_factor,
@@ -22,6 +28,7 @@ from tracekit.views.collectives import (
     peer_copies,
 )
 
+RECORDINGS = Path(__file__).parents[3] / "fixtures" / "injector"
 OLD_NAMES = [
     ("ncclAllReduceRingLLKernel_sum", "AllReduce"),
     ("ncclKernel_AllReduce_RING_LL_Sum_half(ncclDevComm*, unsigned long, ncclWork*)", "AllReduce"),
@@ -33,6 +40,21 @@ OLD_NAMES = [
     ("void vllm::cross_device_reduce_1stage<__nv_bfloat16, 2>(...)", "AllReduce"),
     ("two_shot_all_reduce_kernel_inplace", "AllReduce"),
 ]
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """Return a function from a recording's name to (trace, truth)."""
+    with ExitStack() as stack:
+
+        def opened(name):
+            path = tmp_path / f"{name}.sqlite"
+            with lzma.open(RECORDINGS / f"{name}.sqlite.xz") as packed:
+                path.write_bytes(packed.read())
+            trace, _ = stack.enter_context(open_trace([path]))
+            return trace, tomllib.loads((RECORDINGS / f"{name}.toml").read_text())
+
+        yield opened
 
 
 @pytest.mark.parametrize(("name", "op"), OLD_NAMES)
@@ -193,6 +215,46 @@ def test_group_launches_belong_to_the_calls_of_the_group(traced, n_calls, n_kern
     assert rows["bytes"].to_list() == sizes
     assert rows["fused_group"].to_list() == [fused] * n_kernels
     assert rows["op"].to_list() == ["AllReduce"] * n_kernels
+
+
+@pytest.mark.parametrize(
+    ("n_calls", "n_kernels", "sizes", "fused"),
+    [(1, 1, [100], False), (3, 1, [600], True), (3, 3, [100, 200, 300], False)],
+)
+def test_groups_told_by_markers_alone(traced, n_calls, n_kernels, sizes, fused):
+    export = ranks_export(1).domain(2, "tracekit")
+    where = {"pid": 100, "tid": 100, "domain": 2}
+    export.mark(10, "GROUP event=start depth=1 rc=0", **where)
+    for i in range(n_calls):
+        text = f"COLL op=AllReduce comm=0x55aa seq={i} bytes={100 * (i + 1)} nranks=2 depth=1"
+        export.range(20 + i, 20 + i + 1, text, **where)
+    export.mark(200, "GROUP event=end depth=0 rc=0", **where)
+    for i in range(n_kernels):
+        collective(export, 1000 + 100 * i, 1050 + 100 * i, launch=110 + 10 * i, described=False)
+    rows = collectives(traced(export)).sort("start_ns")
+    assert rows["bytes"].to_list() == sizes
+    assert rows["fused_group"].to_list() == [fused] * n_kernels
+    assert rows["nranks"].to_list() == [2] * n_kernels
+
+
+def test_real_calls_of_every_operation(recording):
+    trace, truth = recording("torch_collectives")
+    rows = collectives(trace).filter(pl.col("rank_id") == 0)
+    found = [list(row) for row in rows.sort("start_ns").select("op", "bytes").iter_rows()]
+    # The last call was captured into a graph that was traced as a whole.
+    assert found[2:] == truth["ranks"][0]["asked"][:-1]
+    assert rows["nranks"].to_list() == [2] * rows.height
+    assert collective_counts(trace).n_op_conflicts == 0
+
+
+def test_real_group_calls_of_one_process_on_two_gpus(recording):
+    trace, truth = recording("nccl_by_ctypes")
+    rows = collectives(trace)
+    assert rows.height == truth["asked"]["all_reduces"]
+    assert set(rows["bytes"]) == {truth["asked"]["bytes"]}
+    assert not rows["fused_group"].any()
+    about = matching(trace).communicators.row(0, named=True)
+    assert (about["status"], about["n_ranks"], about["n_matched"]) == ("matched", 2, 3)
 
 
 def test_group_end_without_a_start_in_the_capture(traced):
