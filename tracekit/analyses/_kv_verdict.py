@@ -184,7 +184,9 @@ def _layout_metrics(
     return (
         Metric("frag_frac", pool["frag_frac"], "1", n=pairs, doc="neighbouring blocks apart"),
         Metric("run_mean_bytes", pool["run_mean_bytes"], "bytes", n=pool["runs"], doc="mean piece"),
-        Metric("stride_med_abs_bytes", pool["stride_med_abs_bytes"], "bytes", n=pairs),
+        Metric(
+            "stride_med_abs_bytes", pool["stride_med_abs_bytes"], "bytes", n=pairs, doc="median"
+        ),
         Metric("scatter_frac", pool["scatter_frac"], "1", doc="address span that is not cache"),
         Metric("ou32_frac", worst("ou32_frac"), "1", doc="extra distinct sectors, worst layer"),
         Metric(
