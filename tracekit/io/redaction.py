@@ -118,7 +118,9 @@ class RedactedLoader:
                     pl.Series(c, [_matching(p, t) for t in frame[c]], dtype=pl.String)
                     for c, p in (("name", _GPU), ("chip", _CHIP))
                 )
-        return frame
+            case _:
+                text = [c for c, t in frame.schema.items() if t in (pl.String, pl.Binary)]
+                return frame.with_columns(pl.lit(None, frame.schema[c]).alias(c) for c in text)
 
     def load_samples(self, metrics: Collection[str]) -> pl.DataFrame:
         """Return samples; their names are those asked for."""

@@ -17,6 +17,7 @@ import polars as pl
 
 from tracekit.model.analysis import Finding, Level, Metric
 from tracekit.model.diagnosis import SCHEMA_VERSION, Diagnosis, Overview
+from tracekit.model.table import Table
 from tracekit.model.trace import Report
 
 __all__ = ["DEFAULT_TOP", "SCHEMA_ID", "document", "render", "schema"]
@@ -80,9 +81,13 @@ def document(diagnosis: Diagnosis, *, top: int | None = None) -> dict[str, Any]:
         "quality": [asdict(q) for q in diagnosis.quality],
         "findings": [_finding(f) for f in diagnosis.findings],
         "frames": {
-            analysis: {name: _frame(frame, limit) for name, frame in sorted(frames.items())}
+            analysis: {
+                name: _frame(frame, _table(diagnosis, analysis, name), limit)
+                for name, frame in sorted(frames.items())
+            }
             for analysis, frames in sorted(diagnosis.frames.items())
         },
+        "questions": dict(sorted(diagnosis.questions.items())),
         "params": {name: dict(sorted(p.items())) for name, p in sorted(diagnosis.params.items())},
         "unreadable": dict(sorted(diagnosis.unreadable.items())),
         "provenance": dict(sorted(diagnosis.provenance.items())),
@@ -145,12 +150,21 @@ def _metric(metric: Metric) -> dict[str, Any]:
     return values
 
 
-def _frame(frame: pl.DataFrame, limit: int) -> dict[str, Any]:
+def _table(diagnosis: Diagnosis, analysis: str, name: str) -> Table | None:
+    return next((t for t in diagnosis.tables.get(analysis, ()) if t.name == name), None)
+
+
+def _frame(frame: pl.DataFrame, table: Table | None, limit: int) -> dict[str, Any]:
+    """One array a column; units and meanings where the analysis states them."""
     shown = frame.head(limit)
+    described = {c.name: c for c in table.columns} if table else {}
     return {
+        "doc": table.doc if table else "",
         "rows": frame.height,
         "rows_shown": shown.height,
         "dtypes": {name: str(dtype) for name, dtype in frame.schema.items()},
+        "units": {name: c.unit for name, c in described.items() if c.unit},
+        "docs": {name: c.doc for name, c in described.items() if c.doc},
         "columns": {name: shown[name].to_list() for name in shown.columns},
     }
 

@@ -6,12 +6,14 @@ import io
 import random
 import re
 import zipfile
+from dataclasses import replace
 
 import pytest
 
 from tests.diagnoses import DEQUANT
+from tracekit import analyses
 from tracekit.errors import UsageError
-from tracekit.report.bundle import ALWAYS, Part, archive, documents, fitted
+from tracekit.report.bundle import ALWAYS, Part, archive, documents, figures, fitted
 from tracekit.report.bundle_readme import Compared, Repeated, SliceNote, readme, slice_line
 
 
@@ -98,6 +100,16 @@ def test_documents_are_markdown_page_and_json_and_the_json_can_shrink():
         rows.append(at.about)
         at = at.smaller()
     assert [r.split("up to ")[1].split(" rows")[0] for r in rows] == ["1,000", "100", "10", "0"]
+
+
+def test_figures_are_of_what_is_bad_and_can_be_drawn():
+    chosen = [analyses.load(name) for name in ("dequant_stall", "kv_fragmentation")]
+    bars = replace(chosen[0], plot=lambda frames, axes: axes.plot(frames["steps"]["dequant_ns"]))
+    (one,) = figures([bars, chosen[1]], DEQUANT)
+    assert one.name == "figure-dequant_stall.png"
+    assert one.content.startswith(b"\x89PNG")
+    assert figures([replace(bars, plot=lambda *_: None)], DEQUANT) == ()
+    assert figures([replace(bars, plot=None)], DEQUANT) == ()
 
 
 def note(**changes):

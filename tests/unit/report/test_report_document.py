@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from tests.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW
 from tracekit.model.analysis import Metric
+from tracekit.model.table import Column, Table
 from tracekit.report.document import document, render, schema
 
 VALIDATOR = Draft202012Validator(schema())
@@ -94,3 +95,17 @@ def test_l05_any_name_becomes_valid_utf8(name):
     )
     whole = json.loads(render(diagnosis).encode("utf-8"))
     VALIDATOR.validate(whole)
+
+
+def test_columns_carry_unit_and_meaning_where_the_analysis_states_them():
+    gap = Column("gap_ns", pl.Int64, "ns", "from the last one to the consumer")
+    table = Table("t", (Column("id", pl.Int64), gap), "one gap")
+    frames = {"a": {"t": pl.DataFrame({"id": [1], "gap_ns": [2]})}}
+    whole = document(
+        replace(DEQUANT, frames=frames, tables={"a": (table,)}, questions={"a": "Why?"})
+    )
+    VALIDATOR.validate(whole)
+    frame = whole["frames"]["a"]["t"]
+    assert (frame["doc"], frame["units"]) == ("one gap", {"gap_ns": "ns"})
+    assert frame["docs"] == {"gap_ns": "from the last one to the consumer"}
+    assert whole["questions"] == {"a": "Why?"}
