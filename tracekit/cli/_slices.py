@@ -11,10 +11,10 @@ from tracekit import engine
 from tracekit.errors import EmptyWindowError, InputError
 from tracekit.io.slice import n_events, write_slice
 from tracekit.io.slice_cut import Frames, Window, cut
-from tracekit.model.analysis import Finding, Level, Metric
+from tracekit.model.analysis import Finding, Metric
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.trace import Trace
-from tracekit.report.bundle import WORTH_SLICE, Part
+from tracekit.report.bundle import BAD, WORTH_SLICE, Part
 from tracekit.report.bundle_readme import Compared, Repeated, SliceNote
 from tracekit.report.units import duration, size
 from tracekit.views.activity import activity_span
@@ -72,7 +72,7 @@ class Slicer:
         happened outside of it. Where all findings would need more than fits, the smallest slices
         that give the worst one are returned, else the widest that fit; the note says which.
         """
-        bad = [f for f in self.diagnosis.findings if f.level in (Level.CRITICAL, Level.WARN)]
+        bad = [f for f in self.diagnosis.findings if f.level in BAD]
         tried: list[tuple[tuple[Part, ...], SliceNote]] = []
         for window in self._windows(bad):
             self.tell(f"slice of {'everything' if window is None else _length(window)}")

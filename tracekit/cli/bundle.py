@@ -116,7 +116,7 @@ def _made(
     """Return the archive, what its slices hold, and whether some inputs could not be used."""
     from tracekit import analyses, engine, opening, parameters
     from tracekit.io.anonymous import anonymous
-    from tracekit.report.bundle import WORTH_SLICE, archive, documents
+    from tracekit.report.bundle import WORTH_SLICE, archive, documents, figures
     from tracekit.report.bundle_readme import readme
 
     params = settings(options["params"], options["peak_gbps"])
@@ -136,7 +136,8 @@ def _made(
             with_pictures=True,
             progress=tell,
         )
-        parts = documents(found, top=options["top"])
+        drawn = figures((analyses.load(name) for name in sorted(found.frames)), found)
+        parts = (*documents(found, top=options["top"]), *drawn)
         worthier = sum(p.packed_bytes for p in parts if p.worth > WORTH_SLICE)
         left = max(0, max_bytes - worthier - _README_BYTES)
         slices, note = _slices(trace, found, frozenset(loader.sampled), options, left, tell)

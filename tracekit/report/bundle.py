@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tracekit.errors import UsageError
+from tracekit.model.analysis import Analysis, Level
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.report import document, markdown, page
 from tracekit.report.units import count, size
@@ -21,6 +22,7 @@ __all__ = [
     "Part",
     "archive",
     "documents",
+    "figures",
     "fitted",
 ]
 
@@ -31,6 +33,7 @@ PAGE = "diagnosis.html"
 JSON_ROWS = (1000, 100, 10, 0)
 """Rows of every table in the JSON that are tried, where all of them are too large."""
 LEVEL_OF_COMPRESSION = 9
+BAD = (Level.CRITICAL, Level.WARN)
 _OLDEST = (1980, 1, 1, 0, 0, 0)
 _FILE_MODE = 0o644 << 16
 _UNIX = 3
@@ -110,6 +113,28 @@ def documents(diagnosis: Diagnosis, *, top: int | None = None) -> tuple[Part, ..
         Part(PAGE, html.encode(), "the diagnosis as a page, one file without network", WORTH_PAGE),
         _json(diagnosis, (first, *(n for n in JSON_ROWS if n < first))),
     )
+
+
+def figures(analyses: Iterable[Analysis], diagnosis: Diagnosis) -> tuple[Part, ...]:
+    """Return the figure of every analysis that found something bad.
+
+    Args:
+        analyses: The analyses.
+        diagnosis: With their frames.
+    """
+    from tracekit.report import figure  # matplotlib takes longer to load than the rest to run
+
+    found = []
+    bad = {f.id.partition("/")[0] for f in diagnosis.findings if f.level in BAD}
+    for analysis in analyses:
+        if analysis.plot is None or analysis.name not in bad:
+            continue
+        frames = diagnosis.frames[analysis.name]
+        content = figure.render(analysis.plot, frames, "png", title=analysis.question)
+        if content:
+            name, about = f"figure-{analysis.name}.png", f"figure: {analysis.question}"
+            found.append(Part(name, content, about, WORTH_FIGURE))
+    return tuple(found)
 
 
 def _json(diagnosis: Diagnosis, rows: Sequence[int]) -> Part:
