@@ -31,6 +31,7 @@ def kv_pool(
     head_pitch: int | None = None,
     device: int | None = None,
     engine: str | None = None,
+    group: int | None = None,
 ) -> None:
     """Tell where a paged KV pool of one layer lies.
 
@@ -50,12 +51,14 @@ def kv_pool(
         head_pitch: Distance of neighbouring heads of one token, bytes; None when there are none.
         device: CUDA ordinal as the process sees it.
         engine: Name that joins pools with the block tables of their scheduler.
+        group: Number of the KV-cache group whose block tables fill this layer, when there are
+            several.
     """
     if not emitter.active:
         return
     name = None if engine is None else word(engine)
     place = (layer, kind, addr, bytes, stride, blocks, block_bytes, block_tokens)
-    values: Row = (*place, token_pitch, row_bytes, head_pitch, device, name)
+    values: Row = (*place, token_pitch, row_bytes, head_pitch, device, name, group)
     emitter.mark("KV_POOL", (*values, None))
     emitter.on_again(
         ("KV_POOL", engine, layer, kind), lambda: emitter.mark("KV_POOL", (*values, 1))

@@ -29,7 +29,7 @@ _TABLE = {
     "KV_POOL": (
         "kv",
         "layer kind addr bytes stride blocks block_bytes block_tokens token_pitch row_bytes"
-        " head_pitch device engine again",
+        " head_pitch device engine group again",
     ),
     "KV_TABLE": ("kv", "seq first op ids engine group"),
     "KV_BLOCK": ("kv", "layer seq block kind addr bytes used op device"),

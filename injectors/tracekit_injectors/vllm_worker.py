@@ -53,7 +53,8 @@ def _initialized(_result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     config = getattr(runner, "kv_cache_config", None) or args[1]
     layers = runner.vllm_config.compilation_config.static_forward_context
     engine = engine_name(runner.vllm_config)
-    for group in config.kv_cache_groups:
+    several = len(config.kv_cache_groups) > 1
+    for place, group in enumerate(config.kv_cache_groups):
         for name in group.layer_names:
             tensor = getattr(layers.get(name), "kv_cache", None)
             if isinstance(tensor, (list, tuple)):
@@ -61,7 +62,7 @@ def _initialized(_result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             number = _INDEX.search(name)
             if hasattr(tensor, "data_ptr") and number is not None:
                 spec = _spec(group.kv_cache_spec, name, config.num_blocks)
-                _tell(tensor, int(number.group(1)), spec, engine)
+                _tell(tensor, int(number.group(1)), spec, engine, place if several else None)
 
 
 def _spec(found: Any, layer: str, blocks: int) -> Spec:
@@ -75,7 +76,9 @@ def _spec(found: Any, layer: str, blocks: int) -> Spec:
     )
 
 
-def _tell(tensor: Any, layer: int, spec: Spec, engine: str | None) -> None:
+def _tell(
+    tensor: Any, layer: int, spec: Spec, engine: str | None, group: int | None
+) -> None:
     """Tell a layer's pools; a tensor whose axes cannot be told apart is left out."""
     item_bytes = tensor.element_size()
     for pool in pools(tuple(tensor.shape), tuple(tensor.stride()), item_bytes, spec):
@@ -94,6 +97,7 @@ def _tell(tensor: Any, layer: int, spec: Spec, engine: str | None) -> None:
             head_pitch=pool.head_pitch,
             device=tensor.device.index,
             engine=engine,
+            group=group,
         )
 
 

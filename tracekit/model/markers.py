@@ -78,9 +78,9 @@ EVENTS: dict[str, Event] = {
             "KV_POOL",
             "kv",
             "layer kind addr bytes stride blocks block_bytes block_tokens token_pitch row_bytes"
-            " head_pitch device engine again",
+            " head_pitch device engine group again",
         ),
-        _event("KV_TABLE", "kv", "seq first op ids engine"),
+        _event("KV_TABLE", "kv", "seq first op ids engine group"),
         _event("KV_BLOCK", "kv", "layer seq block kind addr bytes used op device"),
         _event("KV_REALLOC", "kv", "layer kind seq addr bytes used seq_len device"),
         _event("KV_FREE", "kv", "layer kind seq block addr device"),

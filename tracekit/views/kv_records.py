@@ -102,7 +102,8 @@ def pool_frame(pools: pl.DataFrame) -> pl.DataFrame:
         pools: Decoded `KV_POOL` markers.
 
     Returns:
-        Frame of report, pid, device, layer, kind, engine (String, null when not stated), addr,
+        Frame of report, pid, device, layer, kind, engine and table_group (which block tables fill
+        it: String and Int64, null when not stated), addr,
         bytes (whole pool), stride (block to block), blocks, block_bytes, block_tokens,
         token_pitch, row_bytes and head_pitch (bytes; null when not stated; a cache without a heads
         axis has no head_pitch), sorted.
@@ -114,8 +115,9 @@ def pool_frame(pools: pl.DataFrame) -> pl.DataFrame:
         pl.col("bytes").fill_null(pl.col("stride") * pl.col("blocks")),
     ).with_columns(pl.col("stride").fill_null(pl.col("block_bytes")))
     sizes = ("addr", "bytes", "stride", "blocks", "block_bytes")
+    named = named.rename({"group": "table_group"})
     named = named.unique([*key, "engine"], keep="last", maintain_order=True)
-    return named.select(*key, "engine", *sizes, *GEOMETRY).sort(*key, "engine")
+    return named.select(*key, "engine", "table_group", *sizes, *GEOMETRY).sort(*key, "engine")
 
 
 def _identity(frame: pl.DataFrame) -> list[pl.Expr]:
@@ -173,6 +175,12 @@ def _table_events(
     entries = pl.concat([listed, whole]).drop("pid", "device").rename({"ids": "id"})
     placed = entries.join(pools, on=["report", "engine"], how="inner", nulls_equal=True)
     orphans = entries.join(pools, on=["report", "engine"], how="anti", nulls_equal=True)
+    # A table of one of several groups says nothing about a layer that names no group.
+    ours = pl.col("group").is_null() | (pl.col("group") == pl.col("table_group"))
+    unnamed = pl.col("group").is_not_null() & pl.col("table_group").is_null()
+    what = "block-table entries of one of several groups, for layers that name none"
+    _count(faults, what, placed.filter(unnamed).height)
+    placed = placed.filter(ours.fill_null(False))
     _count(faults, "block-table entries whose engine stated no pool", orphans.height)
     outside = pl.col("id").is_not_null() & ~pl.col("id").is_between(
         0, pl.col("blocks"), closed="left"

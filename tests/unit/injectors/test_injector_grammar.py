@@ -7,7 +7,7 @@ from tracekit_injectors import grammar
 
 from tracekit.model import markers
 
-EXTRA = {"META": {"degraded"}, "ALLOC": {"requested"}, "KV_TABLE": {"group"}}
+EXTRA = {"META": {"degraded"}, "ALLOC": {"requested"}}
 
 
 def test_events_keys_and_categories_agree_with_what_readers_know() -> None:

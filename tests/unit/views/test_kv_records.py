@@ -69,6 +69,18 @@ def test_tables_of_the_scheduler_join_the_pools_of_workers_by_engine() -> None:
     assert found.faults == {"block-table entries whose engine stated no pool": 1}
 
 
+def test_a_table_of_one_group_fills_the_layers_of_that_group() -> None:
+    found = records(
+        "KV_POOL layer=0 addr=0x10000 stride=256 blocks=10 block_bytes=256 group=0",
+        "KV_POOL layer=1 addr=0x20000 stride=256 blocks=10 block_bytes=256 group=1",
+        "KV_POOL layer=2 addr=0x30000 stride=256 blocks=10 block_bytes=256",
+        "KV_TABLE seq=5 ids=1 group=0",
+        "KV_TABLE seq=5 ids=2 group=1",
+    )
+    assert columns(found, "layer", "addr") == [(0, 0x10100), (1, 0x20200)]
+    assert list(found.faults.values()) == [2]
+
+
 @pytest.mark.parametrize(
     ("release", "closed"),
     [
