@@ -228,7 +228,7 @@ def _unmatched_one(
                 longest["median_ns"],
                 "ns",
                 n=longest["n"],
-                doc=f"median {op_name(longest['op'])} kernel: upper bound, includes waiting",
+                doc=f"raw median of {op_name(longest['op'])} kernels, waiting included",
             ),
         ),
         caveats=(

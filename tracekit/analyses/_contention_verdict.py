@@ -98,7 +98,7 @@ def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Fin
         t_range_ns=(row["worst_start_ns"], row["worst_end_ns"]),
         thresholds={
             "slowdown_ratio": (params.slower_ratio, params.critical_ratio),
-            "comm_lost_frac": (params.warn_frac, params.critical_frac),
+            "lost_to_all_frac": (params.warn_frac, params.critical_frac),
         },
         evidence=_evidence(comm, row),
         missing=missing_sizes(facts)

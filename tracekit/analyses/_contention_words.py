@@ -63,17 +63,17 @@ def metrics(row: Row) -> tuple[Metric, ...]:
         ),
         Metric("lost_frac", row["lost_frac"], "1", doc=f"lost, of {lost_of(row)}"),
         Metric(
-            "comm_lost_frac",
+            "lost_to_all_frac",
             row["comm_lost_frac"],
             "1",
-            doc="lost beside any kind of work, for the level",
+            doc="lost to all kinds of work (decides the level)",
         ),
-        Metric("dram_cont_frac", row["dram_cont_frac"], "1", doc="DRAM read + write, beside"),
-        Metric("dram_base_frac", row["dram_base_frac"], "1", doc="DRAM read + write, alone"),
-        Metric("link_cont_frac", row["link_cont_frac"], "1", doc="NVLink, beside"),
-        Metric("busbw_base_gbps", row["busbw_base_gbps"], "GB/s", doc="bus bandwidth alone"),
-        Metric("busbw_cont_gbps", beside, "GB/s", doc="bus bandwidth beside"),
-        Metric("memory_traffic", traffic, doc="its own memory traffic, 2 to 3x bus bandwidth"),
+        Metric("dram_beside_frac", row["dram_cont_frac"], "1", doc="DRAM beside, read + write"),
+        Metric("dram_alone_frac", row["dram_base_frac"], "1", doc="DRAM alone, read + write"),
+        Metric("link_beside_frac", row["link_cont_frac"], "1", doc="link beside (NVLink)"),
+        Metric("bus_bandwidth_alone_gbps", row["busbw_base_gbps"], "GB/s"),
+        Metric("bus_bandwidth_beside_gbps", beside, "GB/s"),
+        Metric("memory_traffic", traffic, doc="memory traffic of its own, 2 to 3x that"),
     )
 
 

@@ -61,12 +61,21 @@ def _queued(frames: Frames, row: Row, params: Any) -> Finding:
         f" {time(row['queued_ns'])} in all, {pct(row['queued_frac'])} of"
         f" {denominator(row['queued_group'])}",
         metrics=(
-            Metric("queued_median_ns", row["queued_median_ns"], "ns", n=row["n"], doc="median lag"),
-            Metric("queued_ns", row["queued_ns"], "ns", doc="sum, the last rank of each"),
             Metric(
-                "queued_frac", row["queued_frac"], "1", doc=f"of {denominator(row['queued_group'])}"
+                "queued_median_ns",
+                row["queued_median_ns"],
+                "ns",
+                n=row["n"],
+                doc="queued median, ready to start",
             ),
-            Metric("n_queued", row["n"], doc=f"of {row['n_all']}"),
+            Metric("queued_ns", row["queued_ns"], "ns", doc="queued in all, last rank of each"),
+            Metric(
+                "queued_frac",
+                row["queued_frac"],
+                "1",
+                doc=f"queued, of {denominator(row['queued_group'])}",
+            ),
+            Metric("n_queued", row["n"], doc=f"n queued of {row['n_all']}"),
         ),
         at_stake_ns=row["queued_ns"],
         at_stake_frac=row["queued_frac"],

@@ -163,20 +163,20 @@ def _metrics(frames: Frames, row: Row, waiting: Row, late: Row) -> tuple[Metric,
             w["wait_median_ns"],
             "ns",
             n=w["n"],
-            doc=f"median wait of {w['rank']} ({w['n_last']} times last)",
+            doc=f"wait median {w['rank']} (came last {w['n_last']} times)",
         )
         for w in _waits(frames, row).head(8).iter_rows(named=True)
     ]
     return (
-        Metric("skew_median_ns", row["skew_median_ns"], "ns", n=row["n"], doc="median skew"),
-        Metric("transfer_median_ns", row["transfer_median_ns"], "ns", doc="median transfer"),
+        Metric("skew_median_ns", row["skew_median_ns"], "ns", n=row["n"], doc="skew median"),
+        Metric("transfer_median_ns", row["transfer_median_ns"], "ns", doc="transfer median"),
         Metric("skew_over_transfer", row["skew_over_transfer"], "x", doc="skew over transfer"),
         Metric(
-            "wait_frac", waiting["wait_frac"], "1", doc=f"{waiting['rank']} waits, of {_its(row)}"
+            "wait_frac", waiting["wait_frac"], "1", doc=f"wait of {waiting['rank']}, of {_its(row)}"
         ),
         *waits,
         Metric("mean_wait_ns", row["mean_wait_ns"], "ns", doc="mean wait over ranks, summed"),
-        Metric("late_share_frac", late["share"], "1", doc=f"lateness due to {late['rank']}"),
+        Metric("late_share_frac", late["share"], "1", doc=f"late share of {late['rank']}"),
     )
 
 

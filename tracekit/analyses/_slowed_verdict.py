@@ -92,11 +92,13 @@ def _metrics(worst: Row, excess: int, hidden: int, share: float, n: int) -> tupl
             worst["slowdown_lo_ratio"],
             worst["slowdown_hi_ratio"],
             n,
-            "median inside over median outside",
+            "slowdown: median inside over outside",
         ),
-        Metric("excess_ns", excess, "ns", n=worst["n_inside"], doc="above the median outside"),
-        Metric("excess_frac", share, "1", doc="of the capture"),
-        Metric("hidden_ns", hidden, "ns", doc="communication that ran meanwhile"),
+        Metric(
+            "excess_ns", excess, "ns", n=worst["n_inside"], doc="excess over the median outside"
+        ),
+        Metric("excess_frac", share, "1", doc="excess, of the capture"),
+        Metric("hidden_ns", hidden, "ns", doc="hidden: communication meanwhile"),
     )
 
 

@@ -200,7 +200,7 @@ def test_g01_missing_counters_are_unknown_never_zero(judge):
     row = frames["groups"].row(0, named=True)
     assert (row["dram_cont_frac"], row["link_cont_frac"], row["coverage_frac"]) == (None,) * 3
     values = {m.name: m.value for m in next(iter(found.values())).metrics}
-    assert values["dram_cont_frac"] is None
+    assert values["dram_beside_frac"] is None
 
 
 def test_critical_needs_both_a_large_ratio_and_a_large_loss(judge):
