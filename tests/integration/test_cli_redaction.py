@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import Export
 from tracekit.cli import _main as cli
 from tracekit.io.redaction import Texts
+from tracekit.model.torch_oom import parse_oom
 
 MARK = "SECRET_MARK"
 _USED = (
@@ -163,6 +164,21 @@ def test_which_nvtx_texts_pass(text, shown):
 def test_the_same_words_get_the_same_stand_in():
     column = Texts().column(pl.Series(["a step 1", None, "b", "a step 2", "b"]))
     assert column.to_list() == ["text-1 step 1", None, "text-2", "text-1 step 2", "text-2"]
+
+
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB of"
+    " which 1.5 GiB is free. Process 123 (bob) has 77 GiB memory in use. Of the allocated memory 60.0"
+    " GiB is allocated by PyTorch, with 10.0 MiB allocated in private pools (e.g., CUDA Graphs), and"
+    " 15.0 GiB is reserved by PyTorch but unallocated."
+)
+
+
+def test_an_out_of_memory_message_keeps_its_numbers_only():
+    (shown,) = Texts().column(pl.Series([OUT_OF_MEMORY])).to_list()
+    assert parse_oom(shown) == parse_oom(OUT_OF_MEMORY)
+    assert "bob" not in shown
+    assert "123" not in shown
 
 
 @settings(deadline=None)

@@ -56,8 +56,19 @@ _GPU = re.compile(
 _CHIP = re.compile(r"[A-Z]{2}\d{2}[0-9A-Z]{0,3}")
 _PRODUCT = re.compile(r"NVIDIA Nsight Systems(?: [\d.]+)?")
 _VERSION = re.compile(r"[\d.]+")
+_SIZE = r"[\d.]{1,12} (?:bytes|[KMGT]iB)"
+_OUT_OF_MEMORY = (
+    rf"out of memory\. Tried to allocate {_SIZE}|total capacity of {_SIZE}"
+    rf"|of which {_SIZE} is free|memory {_SIZE} is allocated by PyTorch"
+    rf"|with {_SIZE} allocated in private pools"
+    rf"|{_SIZE} (?:is reserved by PyTorch but unallocated|total capacity|already allocated"
+    r"|reserved in total by PyTorch|free)"
+)
+"""What PyTorch says when memory runs out, number by number, in the wording of any version."""
+_MEMORY = re.compile(rf"(?i){_OUT_OF_MEMORY}")
 _SAID = re.compile(
-    r"(?i)number of (?:incomplete |lost )?[A-Z]{4,6} events dropped:? *\d+|\b(?:lost|dropped"
+    rf"(?i){_OUT_OF_MEMORY}"
+    r"|number of (?:incomplete |lost )?[A-Z]{4,6} events dropped:? *\d+|\b(?:lost|dropped"
     r"|discarded|overflow|missing|privilege|permission|in use|CUPTI|CUDA|NVTX)\b"
 )
 _FUNCTION = r"^[A-Za-z_][A-Za-z0-9_]{1,60}$"
@@ -81,7 +92,7 @@ class Texts:
         rest = _NUMBERED.sub(lambda m: re.sub(r"\d+", "N", m[0]), text)
         if all(_PLAIN.fullmatch(word) for word in _WORD.findall(rest)):
             return text if text.isascii() else self._number(rest)
-        return " ".join([self._number(rest), *_NUMBERED.findall(text)])
+        return " ".join([self._number(rest), *_NUMBERED.findall(text), *_MEMORY.findall(text)])
 
     def _number(self, rest: str) -> str:
         return f"text-{self._numbers.setdefault(rest, len(self._numbers) + 1)}"
