@@ -88,6 +88,10 @@ def _replacement(library: Any, name: str, function: Any) -> Any:
     class Watched(library._FuncPtr):  # type: ignore[misc]
         """The same function, marked."""
 
+        # A class of function pointers must state these itself.
+        _flags_ = library._FuncPtr._flags_
+        _restype_ = library._FuncPtr._restype_
+
         def __call__(self, *args: Any) -> Any:
             token = begin(args)
             result = None
