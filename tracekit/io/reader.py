@@ -158,15 +158,17 @@ class ReportReader:
         names = self.load("metric_names").filter(pl.col("name").is_in(list(metrics)))
         raw = self.table_name("gpu_metrics")
         if raw is None or names.is_empty():
-            return pl.DataFrame(schema={**SAMPLE_SCHEMA, "report": pl.UInt16})
+            return pl.DataFrame(schema={**SAMPLE_SCHEMA, "name": pl.Enum(sorted(metrics))})
         where = [RowFilter("metricId", isin=tuple(sorted(set(names["metric"]))))]
         if window is not None:
             where.append(RowFilter("timestamp", low=window[0], high=window[1]))
         rows = self.load("gpu_metrics", where).drop("report")
         # A report without device types (older exports) has one name list for all devices.
         key = ["type_id", "metric"] if names["type_id"].null_count() == 0 else ["metric"]
-        return rows.join(names.select(*key, "name", "report").unique(), on=key).select(
-            "report", "type_id", "name", "t_ns", "value"
+        kind = pl.Enum(sorted(metrics))
+        names = names.select(*key, pl.col("name").cast(kind)).unique()
+        return rows.join(names, on=key, maintain_order="left").select(
+            pl.lit(self.report.index, pl.UInt16).alias("report"), "type_id", "name", "t_ns", "value"
         )
 
     def _describe(self, index: int, name: str, fingerprint: str) -> Report:
@@ -224,6 +226,7 @@ class ReportReader:
 
 
 SAMPLE_SCHEMA = {
+    "report": pl.UInt16,
     "type_id": pl.Int64,
     "name": pl.String,
     "t_ns": pl.Int64,

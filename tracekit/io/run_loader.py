@@ -74,8 +74,9 @@ class RunLoader:
                 dropped["before the capture"] = max(dropped.get("before the capture", 0), early)
             rows = rows.filter(pl.col("t_ns") >= 0).with_columns(self._metric_gpu(i))
             parts.append(self._shifted(i, "gpu_metrics", rows).select(_SAMPLES.names()))
-        samples = pl.concat(parts) if parts else pl.DataFrame(schema=_SAMPLES)
-        return samples.cast(_SAMPLES).unique(maintain_order=True).sort("gpu", "name", "t_ns")
+        if len(parts) > 1:  # two reports of one host may hold the same samples
+            return _in_time(pl.concat(parts).unique(maintain_order=True))
+        return _in_time(parts[0]) if parts else _SAMPLES.to_frame()
 
     def _one(self, index: int, name: str) -> pl.DataFrame:
         frame = self._readers[index].load(name, self._filters(index, name))
@@ -166,6 +167,16 @@ class RunLoader:
             self._keys[("device", index, device)] = len(gpus)
             gpus.append(Gpu(len(gpus)))
         return known
+
+
+def _in_time(samples: pl.DataFrame) -> pl.DataFrame:
+    """Sort by GPU, name and time; one integer key, since a file holds each counter in time order."""
+    code = pl.col("gpu").fill_null(-1).cast(pl.Int32) * (1 << 16) + pl.col("name").to_physical()
+    keyed = samples.with_columns(code.alias("_key")).sort("_key", maintain_order=True)
+    same = keyed["_key"] == keyed["_key"].shift(1)
+    if (same & (keyed["t_ns"] < keyed["t_ns"].shift(1))).any():
+        keyed = keyed.sort("_key", "t_ns", maintain_order=True)
+    return keyed.drop("_key").with_columns(pl.col("name").cast(pl.String)).select(_SAMPLES.names())
 
 
 def _physical(report: int, uuid: str | None, bus: str | None, gpu_id: int) -> tuple[int | str, ...]:

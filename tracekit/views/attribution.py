@@ -14,6 +14,8 @@ from tracekit.views.steps import range_scopes, step_ranges, thread_code
 __all__ = ["REASON", "attribution", "steps"]
 
 REASON = pl.Enum(["attributed", "no_launch_record", "no_open_range", "other_thread"])
+_ATTRIBUTED, _NO_LAUNCH, _NO_RANGE, _OTHER_THREAD = range(4)
+"""Positions in `REASON`."""
 _NONE = -1
 _NODE_HOPS = 8
 """Clones of clones that are followed from an executed graph node to the captured one."""
@@ -134,15 +136,12 @@ def attribution(trace: Trace) -> pl.DataFrame:
     starts, ends = scopes["start_ns"].to_numpy(), scopes["end_ns"].to_numpy()
     own = scopes["thread"].to_numpy()
     inside = stacks.innermost(starts, ends, own, times, threads)
+    launched = calls["launch_start_ns"].is_not_null().to_numpy()
+    reason = np.where(inside >= 0, _ATTRIBUTED, np.where(launched, _NO_RANGE, _NO_LAUNCH))
     # A thread code is its process code times 2^24 plus the thread: shifting leaves the process.
-    elsewhere = stacks.innermost(starts, ends, own >> 24, times, threads >> 24)
-    reason = np.where(
-        calls["launch_start_ns"].is_null().to_numpy(),
-        "no_launch_record",
-        np.where(
-            inside >= 0, "attributed", np.where(elsewhere >= 0, "other_thread", "no_open_range")
-        ),
-    )
+    lost = np.flatnonzero(launched & (inside < 0))
+    elsewhere = stacks.innermost(starts, ends, own >> 24, times[lost], threads[lost] >> 24)
+    reason[lost[elsewhere >= 0]] = _OTHER_THREAD
     picked = scopes.select("range", "step_range", "layer")
     picked = (
         picked[_taken(inside, scopes.height)] if scopes.height else _all_null(picked, work.height)
@@ -155,7 +154,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
         _capture_layer(trace)
         .zip_with(_capture_layer(trace).is_not_null(), joined["layer"])
         .alias("layer"),
-        pl.Series("reason", reason, dtype=REASON),
+        pl.Series("reason", reason.astype(np.uint8)).cast(REASON),
     )
 
 
