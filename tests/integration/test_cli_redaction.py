@@ -168,9 +168,9 @@ def test_the_same_words_get_the_same_stand_in():
 
 OUT_OF_MEMORY = (
     "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.1 GiB of"
-    " which 1.5 GiB is free. Process 123 (bob) has 77 GiB memory in use. Of the allocated memory 60.0"
-    " GiB is allocated by PyTorch, with 10.0 MiB allocated in private pools (e.g., CUDA Graphs), and"
-    " 15.0 GiB is reserved by PyTorch but unallocated."
+    " which 1.5 GiB is free. Process 123 (bob) has 77 GiB memory in use. Of the allocated memory"
+    " 60.0 GiB is allocated by PyTorch, with 10.0 MiB allocated in private pools (e.g., CUDA"
+    " Graphs), and 15.0 GiB is reserved by PyTorch but unallocated."
 )
 
 

@@ -70,6 +70,14 @@ class Lines:
         table.add_row(Text(head, style=_STYLES[level]), Text(_joined(text), style="bold"))
         self._console.print(table)
 
+    def bullet(self, text: str, indent: int = 4) -> None:
+        """Write an item of a list; its further lines are indented."""
+        table = Table.grid(padding=(0, 1, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold", ratio=1)
+        table.add_row(Text("-"), Text(_joined(text)))
+        self._console.print(Padding(table, (0, 0, 0, indent)))
+
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Write label and wrapped text side by side; pairs without text are left out."""
         table = Table.grid(padding=(0, 1))

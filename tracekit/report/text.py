@@ -10,6 +10,7 @@ from tracekit.report import summary
 from tracekit.report.evidence import grids
 from tracekit.report.lines import DEFAULT_WIDTH, Lines
 from tracekit.report.names import sentence
+from tracekit.report.units import duration
 
 __all__ = ["DEFAULT_TOP", "render"]
 
@@ -94,9 +95,10 @@ def _headlines(page: Lines, bad: Sequence[Finding]) -> None:
     page.line()
     for number, finding in enumerate(bad, 1):
         head = f"{number}. {summary.LEVEL_WORDS[finding.level]}"
-        at_stake = summary.stake(finding)
-        more = f" (at stake {at_stake})" if at_stake else ""
-        page.title(finding.level, head, sentence(finding.title) + more)
+        title, at_stake = sentence(finding.title), summary.stake(finding)
+        # Most headlines give the time at stake themselves.
+        said = not at_stake or duration(finding.at_stake_ns) in title
+        page.title(finding.level, head, title if said else f"{title} (at stake {at_stake})")
 
 
 def _finding(page: Lines, diagnosis: Diagnosis, finding: Finding, number: int, top: int) -> None:
@@ -123,7 +125,7 @@ def _finding(page: Lines, diagnosis: Diagnosis, finding: Finding, number: int, t
     if finding.caveats:
         page.line("It could be wrong:", "dim", 2)
         for caveat in finding.caveats:
-            page.line(f"- {sentence(caveat)}", indent=4)
+            page.bullet(sentence(caveat))
 
 
 def _fine(page: Lines, diagnosis: Diagnosis) -> None:
