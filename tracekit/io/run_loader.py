@@ -170,7 +170,7 @@ class RunLoader:
 
 
 def _in_time(samples: pl.DataFrame) -> pl.DataFrame:
-    """Sort by GPU, name and time; one integer key, since a file holds each counter in time order."""
+    """Sort by GPU, name and time; by one integer, for a file holds each counter in time order."""
     code = pl.col("gpu").fill_null(-1).cast(pl.Int32) * (1 << 16) + pl.col("name").to_physical()
     keyed = samples.with_columns(code.alias("_key")).sort("_key", maintain_order=True)
     same = keyed["_key"] == keyed["_key"].shift(1)

@@ -154,8 +154,13 @@ def attribution(trace: Trace) -> pl.DataFrame:
         _capture_layer(trace)
         .zip_with(_capture_layer(trace).is_not_null(), joined["layer"])
         .alias("layer"),
-        pl.Series("reason", reason.astype(np.uint8)).cast(REASON),
+        _named(reason),
     )
+
+
+def _named(reason: NDArray[np.int64]) -> pl.Series:
+    names = dict(enumerate(REASON.categories))
+    return pl.Series("reason", reason.astype(np.uint8)).replace_strict(names, return_dtype=REASON)
 
 
 @view(of=[activity, attribution, step_ranges])
