@@ -256,9 +256,16 @@ enum tk_symbol {
 /* What a missing real function answers: the family's own "no such symbol". */
 enum { TK_NO_CUDA_SYMBOL = 302, TK_NO_NCCL_SYMBOL = 2 };
 
-enum { TK_LANES = 4 };
+enum { TK_LANES = 4, TK_SITES = 32 };
 typedef void (*tk_function)(void);
-extern _Atomic(tk_function) tk_real[TK_SYMBOL_COUNT][TK_LANES];
+extern _Atomic(tk_function) tk_real[TK_SYMBOL_COUNT][TK_LANES]; /* [0] is not used: see tk_site */
+
+/* A place in the program that calls the exported wrapper, and the real function for it. */
+struct tk_site {
+    void *_Atomic caller;
+    _Atomic(tk_function) real;
+};
+extern struct tk_site tk_sites[TK_SYMBOL_COUNT][TK_SITES];
 
 /* The wrapper of each symbol for each lane; lane 0 is the exported one. */
 #define X(symbol, ...) extern const tk_function tk_wrappers_##symbol[TK_LANES];
@@ -280,6 +287,30 @@ static inline tk_function tk_lane_real(enum tk_symbol symbol, int lane)
     return atomic_load_explicit(&tk_real[symbol][lane], memory_order_acquire);
 }
 
+static inline struct tk_site *tk_first_site(enum tk_symbol symbol, void *caller)
+{
+    const uint64_t spread = (uint64_t)(uintptr_t)caller * UINT64_C(0x9E3779B97F4A7C15);
+    return &tk_sites[symbol][(spread >> 40) % TK_SITES];
+}
+
+static inline struct tk_site *tk_next_site(enum tk_symbol symbol, struct tk_site *site)
+{
+    return site + 1 < tk_sites[symbol] + TK_SITES ? site + 1 : tk_sites[symbol];
+}
+
+/* The real function for a caller of the exported wrapper. Sites are filled once, never changed. */
+static inline tk_function tk_site_real(enum tk_symbol symbol, void *caller)
+{
+    struct tk_site *site = tk_first_site(symbol, caller);
+    for (int i = 0; i < TK_SITES; i++, site = tk_next_site(symbol, site)) {
+        void *seen = atomic_load_explicit(&site->caller, memory_order_acquire);
+        if (__builtin_expect(seen == caller, 1))
+            return atomic_load_explicit(&site->real, memory_order_relaxed);
+        if (!seen) break;
+    }
+    return tk_find_real(symbol, caller);
+}
+
 #define TK_PREPEND(first, list) TK_PREPEND_(first, TK_UNWRAP list)
 #define TK_PREPEND_(...) TK_PREPEND__(__VA_ARGS__)
 #define TK_PREPEND__(first, ...) (first, __VA_ARGS__)
@@ -292,9 +323,7 @@ static inline tk_function tk_lane_real(enum tk_symbol symbol, int lane)
     TK_EXPORT int symbol parameters;                                                              \
     int symbol parameters                                                                         \
     {                                                                                             \
-        tk_function real = tk_lane_real(TK_SYMBOL_##symbol, 0);                                   \
-        if (__builtin_expect(!real, 0))                                                           \
-            real = tk_find_real(TK_SYMBOL_##symbol, __builtin_return_address(0));                 \
+        tk_function real = tk_site_real(TK_SYMBOL_##symbol, __builtin_return_address(0));         \
         if (__builtin_expect(!real, 0)) return missing;                                           \
         return symbol##_on TK_PREPEND((symbol##_function *)real, arguments);                      \
     }                                                                                             \
@@ -319,9 +348,7 @@ static inline tk_function tk_lane_real(enum tk_symbol symbol, int lane)
     TK_EXPORT int symbol(void);                                                                   \
     int symbol(void)                                                                              \
     {                                                                                             \
-        tk_function real = tk_lane_real(TK_SYMBOL_##symbol, 0);                                   \
-        if (__builtin_expect(!real, 0))                                                           \
-            real = tk_find_real(TK_SYMBOL_##symbol, __builtin_return_address(0));                 \
+        tk_function real = tk_site_real(TK_SYMBOL_##symbol, __builtin_return_address(0));         \
         if (__builtin_expect(!real, 0)) return missing;                                           \
         return symbol##_on((symbol##_function *)real);                                            \
     }                                                                                             \

@@ -3,8 +3,9 @@
  * A symbol can have several real functions in one process: two NCCL versions, a runtime that Python
  * loaded privately beside a linked one. Each real function gets its own copy of the wrapper, a lane,
  * so a call always reaches the library that the caller meant. Lane 0 is the exported wrapper, for
- * callers bound by the loader; lanes 1 to 3 are handed out by dlsym and the driver's lookups. When
- * the lanes are used up the real function is handed out as it is: unseen, but right.
+ * callers bound by the loader: it looks up the real function by where it was called from. Lanes 1
+ * to 3 are handed out by dlsym and the driver's lookups. When the lanes are used up the real
+ * function is handed out as it is: unseen, but right.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,6 +18,7 @@
 #include "interpose.h"
 
 _Atomic(tk_function) tk_real[TK_SYMBOL_COUNT][TK_LANES];
+struct tk_site tk_sites[TK_SYMBOL_COUNT][TK_SITES];
 
 /* The wrapped names, with their origins, and the library of each family. */
 static const struct {
@@ -102,34 +104,55 @@ tk_function tk_find_beside(tk_function function, const char *name)
     return find_in(info.dli_fname, name);
 }
 
-/* The real function for a caller that the loader bound to us: the next one in the global scope,
- * else the one among the caller's own dependencies (a private scope: RTLD_NEXT does not see it),
- * else any that is loaded. */
+static bool lies_in(tk_function function, const char *library)
+{
+    Dl_info info;
+    if (!dladdr((void *)function, &info) || !info.dli_fname) return false;
+    const char *slash = strrchr(info.dli_fname, '/');
+    return !strncmp(slash ? slash + 1 : info.dli_fname, library, strlen(library));
+}
+
+/* The real function for a caller that the loader bound to us: what it would have bound instead.
+ * That is the next one in the global scope, unless both that one and the one among the caller's
+ * own dependencies are the library itself (two majors of the runtime: symbol versions would tell
+ * them apart); a wrapper of somebody else in the global scope keeps its turn. A library that was
+ * opened privately is in no scope that RTLD_NEXT sees: the caller's dependencies, else any. */
 static tk_function search_real(enum tk_symbol symbol, void *caller)
 {
     const char *name = symbols[symbol].name;
-    tk_function found = (tk_function)tk_real_dlsym(RTLD_NEXT, name);
-    if (!found) {
-        found = tk_find_beside((tk_function)caller, name);
-        if (found && is_wrapper(symbol, found)) found = NULL;
+    const char *library = libraries[symbols[symbol].origin.family];
+    tk_function next = (tk_function)tk_real_dlsym(RTLD_NEXT, name), own = NULL;
+    if (!next || lies_in(next, library)) {
+        own = tk_find_beside((tk_function)caller, name);
+        if (own && (is_wrapper(symbol, own) || (next && !lies_in(own, library)))) own = NULL;
     }
-    if (!found) found = tk_find_loaded(libraries[symbols[symbol].origin.family], name);
+    tk_function found = own ? own : next ? next : tk_find_loaded(library, name);
     dlerror(); /* failed tries are not the program's errors */
     return found;
 }
 
+/* Searches, and remembers the answer for this place in the caller's code. Places that do not fit
+ * are searched for again each time: slow, but right. */
 tk_function tk_find_real(enum tk_symbol symbol, void *caller)
 {
+    static char claimed;
     const int saved = errno;
     tk_function found = search_real(symbol, caller);
-    if (found) atomic_store_explicit(&tk_real[symbol][0], found, memory_order_release);
+    struct tk_site *site = tk_first_site(symbol, caller);
+    for (int i = 0; found && i < TK_SITES; i++, site = tk_next_site(symbol, site)) {
+        void *nobody = NULL;
+        if (!atomic_compare_exchange_strong(&site->caller, &nobody, (void *)&claimed)) continue;
+        atomic_store_explicit(&site->real, found, memory_order_relaxed);
+        atomic_store_explicit(&site->caller, caller, memory_order_release);
+        break;
+    }
     errno = saved;
     return found;
 }
 
 bool tk_exists(enum tk_symbol symbol, void *caller)
 {
-    return tk_lane_real(symbol, 0) || search_real(symbol, caller);
+    return search_real(symbol, caller) != NULL;
 }
 
 bool tk_is_exported(enum tk_symbol symbol, tk_function function)

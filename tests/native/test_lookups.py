@@ -72,6 +72,26 @@ def test_i08_private_libraries(lab: Lab) -> None:
     assert [e.name for e in done.named("ALLOC", "COLL")] == ["ALLOC", "COLL"]
 
 
+@pytest.mark.parametrize("visible", ["none", "12", "13"])
+def test_i08_two_linked_runtimes(lab: Lab, visible: str) -> None:
+    """Libraries linked to different majors of the runtime each reach their own, as without us."""
+    lab.fakes()
+    runtimes = [
+        lab.compile(f"rt/libcudart.so.{n}", "fake_cudart.c", f"-Wl,-soname,libcudart.so.{n}")
+        for n in (12, 13)
+    ]
+    users = [
+        lab.compile(f"rt/libuser{path.name[-2:]}.so", "libraries.c", "-DRUNTIME_USER", str(path))
+        for path in runtimes
+    ]
+    extra = [lab.root / "rt" / f"libcudart.so.{visible}"] if visible != "none" else []
+    paths = {"LD_LIBRARY_PATH": f"{lab.root / 'rt'}:{lab.root}"}
+    done = lab.run(lab.named(), "two_runtimes", *users, *runtimes, *extra, **paths)
+    assert done.code == 0, done.err
+    assert done.out.split()[:2] == ["4", "2"]
+    assert len(done.named("ALLOC")) == 6
+
+
 def test_calls_from_constructors(lab: Lab) -> None:
     """A library that allocates while it is being loaded, privately or before main."""
     user = lab.compile("libearly.so", "libraries.c", "-DEARLY_USER", *lab.fakes())

@@ -15,8 +15,11 @@ static void *driver(const char *name)
 }
 static int (*alloc_)(u64 *, size_t);
 static int (*free_)(u64);
+static long calls;
+long fake_cudart_calls(void) { return calls; }
 int cudaMalloc(void **p, size_t n)
 {
+    calls++;
     if (!alloc_) alloc_ = (int (*)(u64 *, size_t))driver("cuMemAlloc");
     return alloc_((u64 *)p, n);
 }

@@ -29,6 +29,16 @@ void go(void)
 }
 #endif
 
+#ifdef RUNTIME_USER /* linked to one runtime, which has its own version in its file name */
+#include "cuda.h"
+long fake_cudart_calls(void);
+void go(void)
+{
+    void *p;
+    if (cudaMalloc(&p, 4096)) abort();
+}
+#endif
+
 #ifdef EARLY_USER /* calls from its constructor */
 #include "cuda.h"
 static void *p;

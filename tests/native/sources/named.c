@@ -121,6 +121,16 @@ static void two_nccls(const char *one, const char *two) /* each caller reaches i
     }
 }
 
+static void two_runtimes(int argc, char **argv) /* linked, not asked for by name */
+{
+    if (argc > 6) CHECK(dlopen(argv[6], RTLD_NOW | RTLD_GLOBAL));
+    void *user[2] = {open_lib(argv[2]), open_lib(argv[3])};
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i <= round; i++) ((void (*)(void))dlsym(user[i % 2], "go"))();
+    for (int i = 0; i < 2; i++)
+        printf("%ld\n", ((calls_t *)dlsym(open_lib(argv[4 + i]), "fake_cudart_calls"))());
+}
+
 static void many(int argc, char **argv) /* more libraries than lanes: unseen, but right */
 {
     for (int i = 2; i < argc; i++) {
@@ -144,6 +154,7 @@ int main(int argc, char **argv)
     else if (IS("open")) ((void (*)(void))dlsym(open_lib(argv[2]), "go"))();
     else if (IS("defaults")) defaults();
     else if (IS("two_nccls")) two_nccls(argv[2], argv[3]);
+    else if (IS("two_runtimes")) two_runtimes(argc, argv);
     else if (IS("many")) many(argc, argv);
     else return 8;
     puts("done");
