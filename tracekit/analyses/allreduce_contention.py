@@ -77,15 +77,23 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
 
 
 def plot(frames: Frames, axes: Any) -> None:
-    """Draw transfer against overlap, one colour a state."""
-    rows = frames["collectives"]
-    for state, own in sorted(rows.partition_by("state", as_dict=True).items()):
-        axes.scatter(own["overlap_frac"], own["transfer_ns"] / 1e3, s=12, label=str(state[0]))
-    axes.set_xlabel("overlap with other work (share of the transfer)")
-    axes.set_ylabel("transfer (us)")
-    axes.set_yscale("log")
+    """Draw the slowdown of each group of like collectives with its interval, a colour a partner."""
+    order = ["op", "bytes", "partner"]
+    rows = frames["groups"].drop_nulls("slowdown_ratio").sort(order, nulls_last=True)
+    names = [f"{op or 'collective'} {(b or 0) / 1e6:,.3g} MB" for op, b in rows[order[:2]].rows()]
+    labels = [f"{n}\nbeside {p}" for n, p in zip(names, rows["partner"], strict=True)]
+    for partner in rows["partner"].unique().sort():
+        own = [i for i, p in enumerate(rows["partner"]) if p == partner]
+        value, low, high = (
+            rows[c].gather(own).to_numpy()
+            for c in ("slowdown_ratio", "slowdown_lo_ratio", "slowdown_hi_ratio")
+        )
+        beside = [labels[i] for i in own]
+        axes.errorbar(value, beside, xerr=[value - low, high - value], fmt="o", capsize=3)
     if rows.height:
-        axes.legend()
+        axes.axvline(1.0, color="black", linestyle="--", linewidth=1)
+        axes.invert_yaxis()
+    axes.set_xlabel("transfer beside other work / transfer alone (x), with 95 % interval")
 
 
 ANALYSIS = Analysis(

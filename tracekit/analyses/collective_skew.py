@@ -75,7 +75,8 @@ def plot(frames: Frames, axes: Any) -> None:
     rows = frames["rank_waits"].with_columns(
         pl.concat_str("rank", "step_group", separator="\n", ignore_nulls=True).alias("label")
     )
-    axes.barh(rows["label"].to_list(), (rows["wait_median_ns"] / 1e3).to_list())
+    axes.barh(rows["label"].to_list(), (rows["wait_median_ns"] / 1e3).to_list(), height=0.6)
+    axes.invert_yaxis()
     axes.set_xlabel("median wait per collective (us)")
 
 

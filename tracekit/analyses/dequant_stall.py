@@ -268,7 +268,9 @@ def plot(frames: Frames, axes: object) -> None:
     groups = frames["groups"]
     bars: Sequence[str] = groups["group"].to_list()
     shares = [s or 0.0 for s in groups["share_frac"].to_list()]
-    axes.barh(bars, shares)  # type: ignore[attr-defined]
+    if not any(shares):
+        return
+    axes.barh(bars, shares, height=0.6)  # type: ignore[attr-defined]
     axes.set_xlabel("exposed dequantisation / GPU step time (share, 0..1)")  # type: ignore[attr-defined]
     axes.invert_yaxis()  # type: ignore[attr-defined]
 

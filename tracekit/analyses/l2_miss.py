@@ -258,14 +258,21 @@ def _counters(trace: Trace, layers: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COUNTERS.schema)
 
 
-def plot(frames: Frames, axes: object) -> None:
-    """Draw the L2 hit rate of each layer against what its cache lines fill of the L2."""
-    known = frames["layers"].drop_nulls(["hit_frac", "line_overfetch_frac"])
-    axes.scatter(known["line_overfetch_frac"].to_list(), known["hit_frac"].to_list())  # type: ignore[attr-defined]
+def plot(frames: Frames, axes: Any) -> None:
+    """Draw the L2 hit rate of each layer against the span of its KV cache."""
+    known = frames["layers"].drop_nulls(["hit_frac", "span_l2_frac"])
+    if known.is_empty():
+        return
+    value, low, high = (_array(known, c) for c in ("hit_frac", "hit_lo_frac", "hit_hi_frac"))
+    error = np.nan_to_num([value - low, high - value])
+    axes.errorbar(_array(known, "span_l2_frac"), value, yerr=error, fmt="o", capsize=3)
     for row in known.iter_rows(named=True):
-        axes.annotate(str(row["layer"]), (row["line_overfetch_frac"], row["hit_frac"]))  # type: ignore[attr-defined]
-    axes.set_xlabel("extra 128 B cache lines that KV blocks touch (share)")  # type: ignore[attr-defined]
-    axes.set_ylabel("sampled L2 hit rate (share, 0..1)")  # type: ignore[attr-defined]
+        at = (row["span_l2_frac"], row["hit_frac"])
+        axes.annotate(str(row["layer"]), at, xytext=(5, 4), textcoords="offset points")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("span of the layer's KV addresses / size of the L2 (x)")
+    axes.set_ylabel("sampled L2 hit rate (share, 0..1); labels: layer")
 
 
 _VIEWS = (kernel_hits, hit_counters, kernel_names, kv_of_layers, miss_by_occupancy, recording)

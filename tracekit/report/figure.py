@@ -1,8 +1,9 @@
-"""Figures for papers and slides: one style for every analysis, the same bytes for the same input."""
+"""Figures: one style for every analysis, the same bytes for the same input."""
 
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tracekit.model.analysis import Frames
 from tracekit.report.names import printable
@@ -34,9 +36,6 @@ _STYLE: dict[str, Any] = {
     "axes.prop_cycle": cycler(color=OKABE_ITO),
     "axes.spines.right": False,
     "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10.5,
-    "axes.titlepad": 10,
     "figure.dpi": 150,
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -56,6 +55,7 @@ _SIZE = (7.2, 4.2)
 _ROW_INCHES = 0.3
 _TALLEST = 14.0
 _MARGIN_INCHES = 1.2
+_FEW_DECADES = 300
 
 
 def render(plot: Callable[[Frames, Any], None], frames: Frames, form: str, *, title: str) -> bytes:
@@ -75,10 +75,11 @@ def render(plot: Callable[[Frames, Any], None], frames: Frames, form: str, *, ti
         FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         plot(frames, axes)
-        if not axes.has_data():
+        if not math.isfinite(axes.dataLim.width):
             return b""
-        axes.set_title(printable(title))
+        figure.suptitle(printable(title), x=0.01, ha="left", fontsize=10.5)
         _fit(figure, axes)
+        _plain_logarithms(axes)
         out = io.BytesIO()
         with warnings.catch_warnings():
             # Names of kernels may hold characters that the font lacks: boxes are drawn instead.
@@ -93,5 +94,19 @@ def _fit(figure: Figure, axes: Axes) -> None:
     lines = sum(t.get_text().count("\n") + 1 for t in labels)
     if axes.yaxis.have_units() and labels:
         axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        ends = (-0.5, len(labels) - 0.5)
+        axes.set_ylim(*(ends[::-1] if axes.yaxis_inverted() else ends))
         height = min(_TALLEST, max(2.4, _MARGIN_INCHES + _ROW_INCHES * lines))
         figure.set_size_inches(_SIZE[0], height)
+
+
+def _plain_logarithms(axes: Axes) -> None:
+    """Print ticks of logarithmic axes as plain numbers; nothing is read as a formula."""
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log":
+            low, high = axis.get_view_interval()
+            within = (1.0, 2.0, 5.0) if high < low * _FEW_DECADES else (1.0,)
+            axis.set_major_locator(LogLocator(subs=within, numticks=9))
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+            axis.set_minor_formatter(NullFormatter())
