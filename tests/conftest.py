@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -34,10 +35,11 @@ def fixture_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 @pytest.fixture
 def traced(tmp_path: Path) -> Iterator[Callable[..., Trace]]:
     """Return a function that writes exports and opens them as the reports of one run."""
+    numbers = count()
     with ExitStack() as stack:
 
         def opened(*exports: Export) -> Trace:
-            paths = [e.write(tmp_path / f"r{i}.sqlite") for i, e in enumerate(exports)]
+            paths = [e.write(tmp_path / f"r{next(numbers)}.sqlite") for e in exports]
             trace, _ = stack.enter_context(open_trace(paths))
             return trace
 

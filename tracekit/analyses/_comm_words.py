@@ -115,7 +115,9 @@ def denominator(group: str | None) -> str:
 def whose(frames: Frames, comm: str) -> str:
     """Return which communicator is meant, nothing when there is only one."""
     known = frames["communicators"]["comm"].n_unique()
-    return "" if known <= 1 else f" on communicator {comm}"
+    if known <= 1:
+        return ""
+    return f" on unnamed communicator {comm[1:]}" if comm[0] == "~" else f" on communicator {comm}"
 
 
 def no_collectives(analysis: str, facts: Row) -> Finding:
@@ -216,7 +218,8 @@ def _unmatched_one(
         if several
         else (f"{what} unknown: {why}")
     )
-    raw = frames["raw_durations"].filter(pl.col("comm").is_in(own["comm"].implode()))
+    comms = sorted({str(comm).partition("/")[0] for comm in own["comm"]})
+    raw = frames["raw_durations"].filter(pl.col("comm").is_in(comms))
     longest = raw.sort("n", descending=True, maintain_order=True).row(0, named=True)
     return Finding(
         id=f"{analysis}/{status.replace(' ', '_')}",
@@ -239,7 +242,7 @@ def _unmatched_one(
         evidence=(
             Evidence(
                 "raw_durations",
-                {"comm": own["comm"].to_list()},
+                {"comm": comms},
                 ("op", "bytes", "beside_work", "n", "min_ns", "median_ns", "max_ns"),
                 "Kernel durations, waiting included",
             ),

@@ -35,6 +35,7 @@ from tracekit.model.analysis import (
     Level,
     Missing,
 )
+from tracekit.model.kernels import classify
 
 __all__ = ["verdict"]
 
@@ -161,6 +162,8 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
             f"Bus bandwidth above the link's {peak:.0f} GB/s: in-network reduction possible."
         )
     groups = frames["groups"].filter(pl.col("comm") == row["comm"])
+    suffixes = {classify(n or "").algorithm_note for n in groups["name"].unique()} - {None}
+    notes += [f"Nothing here rests on the {note}." for note in sorted(map(str, suffixes))]
     if groups["subsample"].any():
         notes.append(
             "Some transfers are shorter than the sampling period: their DRAM shares are means over"

@@ -97,7 +97,7 @@ def matching(trace: Trace) -> Matching:
     rows = rows.filter(~pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False))
     parts, communicators = [], []
     base = 0
-    for (comm,), group in rows.partition_by("comm", as_dict=True, maintain_order=True).items():
+    for comm, group in _groups(trace, rows):
         found, about = _match_one(trace, group)
         if found.height:
             parts.append(found.with_columns((pl.col("instance") + base).cast(pl.UInt32)))
@@ -108,6 +108,36 @@ def matching(trace: Trace) -> Matching:
     return Matching(
         members.sort("instance", "rank_id"), pl.DataFrame(communicators, schema=COMMUNICATOR)
     )
+
+
+def _groups(trace: Trace, rows: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
+    """Kernels by communicator; an unnamed one falls into circles of ranks that are in step.
+
+    Tensor-parallel groups side by side use the same kernels in the same order, but only ranks of
+    one group meet each other.
+    """
+    found: list[tuple[str, pl.DataFrame]] = []
+    for (comm,), group in rows.partition_by("comm", as_dict=True, maintain_order=True).items():
+        if group["comm_known"].all() or _match_one(trace, group)[1]["status"] != "not in step":
+            found.append((str(comm), group))
+            continue
+        for i, circle in enumerate(_circles(trace, group)):
+            label = f"{comm}/{i}"
+            found.append((label, circle.with_columns(pl.lit(label).alias("comm"))))
+    return found
+
+
+def _circles(trace: Trace, group: pl.DataFrame) -> list[pl.DataFrame]:
+    left = group.partition_by("rank_id", maintain_order=True)
+    circles = []
+    while left:
+        first, rest = left[0], left[1:]
+        circle, left = [first], []
+        for rank in rest:
+            status = _match_one(trace, pl.concat([first, rank]))[1]["status"]
+            (circle if status in ("matched", "missing ranks") else left).append(rank)
+        circles.append(pl.concat(circle))
+    return circles
 
 
 def _match_one(trace: Trace, group: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, object]]:

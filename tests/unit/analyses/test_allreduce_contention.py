@@ -168,6 +168,13 @@ def test_bandwidth_is_named_when_dram_is_full(judge):
     assert finding.missing == ()
 
 
+def test_f03_suffix_is_named_as_no_evidence(judge):
+    _, found = judge(two_phases())
+    (finding,) = found.values()
+    assert any("name suffix RING_LL (not evidence of protocol)" in c for c in finding.caveats)
+    assert "latency bound" not in finding.title + finding.advice
+
+
 @pytest.mark.parametrize(
     ("read", "link", "mechanism", "words"),
     [

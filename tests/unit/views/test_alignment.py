@@ -108,3 +108,20 @@ def test_d03_same_process_id_in_two_reports_is_two_ranks(traced):
 def test_align_takes_traces_by_position(traced):
     trace = traced(report(0, 5), report(1, 5, SHIFT))
     assert [a.report for a in align([trace, trace])] == [0, 1]
+
+
+def test_two_reports_give_the_numbers_of_one_that_holds_both(traced):
+    late = (0, 7_000, 3_000, 0, 12_000, 5_000)
+    together = ranks_export(2)
+    apart = [ranks_export(1, devices=[rank]) for rank in range(2)]
+    for i, begun in enumerate(PERIOD):
+        for rank in range(2):
+            start = 100_000 + begun + (late[i] if rank else 0)
+            end = 100_000 + begun + late[i] + 10_000
+            collective(together, start, end, rank=rank)
+            shift = SHIFT if rank else 0
+            collective(apart[rank], start + shift, end + shift, rank=rank)
+    columns = ["instance", "transfer_ns", "skew_ns", "first_start_ns", "last_end_ns"]
+    one, two = instances(traced(together)), instances(traced(*apart))
+    assert one.select(columns).equals(two.select(columns))
+    assert one["skew_ns"].to_list() == list(late)

@@ -356,7 +356,22 @@ def test_order_alone_is_not_believed_when_ranks_do_not_overlap(traced):
     for i in range(10):
         collective(export, 1000 * i + 100, 1000 * i + 200, described=False)
         collective(export, 1000 * i + 600, 1000 * i + 700, rank=1, described=False)
-    assert matching(traced(export)).communicators["status"].to_list() == ["not in step"]
+    found = matching(traced(export))
+    assert found.communicators["status"].to_list() == ["one rank", "one rank"]
+    assert found.members.is_empty()
+
+
+def test_tensor_parallel_groups_side_by_side_are_told_apart(traced):
+    export = ranks_export(4)
+    for i in range(20):
+        for rank in range(4):
+            at = 1_000_000 + 100_000 * i + (47_000 if rank >= 2 else 0)
+            collective(export, at + 500 * rank, at + 10_000, rank=rank, described=False)
+    found = matching(traced(export)).communicators
+    assert found.select("comm", "status", "n_ranks", "n_matched").rows() == [
+        ("~nccl#0/0", "matched", 2, 20),
+        ("~nccl#0/1", "matched", 2, 20),
+    ]
 
 
 def test_d06_missing_ranks_are_said(traced):
