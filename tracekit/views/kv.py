@@ -20,7 +20,6 @@ MAX_TIMES = 64
 """Times at which the live set is measured, at most."""
 ROW_BUDGET = 500_000
 """Live rows that all times together may cost; large caches are looked at less often."""
-MIN_TIMES = 4
 LIST = (*SPACE, "seq", "layer", "kind")
 LAYOUT = pl.Schema(
     {
@@ -160,7 +159,7 @@ def _times(trace: Trace, records: pl.DataFrame, peaks: Mapping[int, int]) -> tup
         pl.col("t_alloc_ns").min().alias("first"),
         pl.max_horizontal("t_alloc_ns", "t_free_ns").max().alias("last"),
     ).row(0)
-    count = int(np.clip(ROW_BUDGET // records.height, MIN_TIMES, MAX_TIMES))
+    count = min(ROW_BUDGET // records.height, MAX_TIMES)
     ends = steps(trace)["end_ns"].unique().sort().to_numpy()
     ends = ends[ends >= first]
     if ends.size:

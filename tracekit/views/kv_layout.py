@@ -78,8 +78,9 @@ def measure(live: pl.DataFrame, label: str) -> pl.DataFrame:
         Frame of `label` and `MEASURES`, one row a label, sorted.
     """
     counted = _shape(live, label)
-    once = live.select(label, "addr", "bytes", "used", *_ROW_SHAPE)
-    once = once.unique([label, "addr", "bytes"], keep="first").sort(label, "addr", "bytes")
+    once = live.select(label, "addr", "bytes", "used", *_ROW_SHAPE).sort(label, "addr", "bytes")
+    again = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (label, "addr", "bytes"))
+    once = once.filter(~again.fill_null(False))
     covered = _covered(once, label)
     joined = counted.join(_bytes(once, covered, label), on=label, how="left", maintain_order="left")
     more = _traffic(once, covered, label)
