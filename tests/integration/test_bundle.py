@@ -13,6 +13,7 @@ import pytest
 from tests.builders import Export
 from tracekit import engine
 from tracekit.cli import _main as cli
+from tracekit.report import document, markdown
 
 MARK = "SECRET_MARK"
 _USED = (
@@ -33,7 +34,7 @@ def tables(db):
     return [name for (name,) in rows]
 
 
-def plant(path):
+def plant(path, *, spare_nvtx_text=False):
     """Put a numbered marker into every text, blob and empty text column of every table."""
     n = 0
     with closing(sqlite3.connect(path)) as db, db:
@@ -43,6 +44,8 @@ def plant(path):
             if t in tables(db)
             for c in columns
         )
+        if spare_nvtx_text:
+            used += " UNION SELECT textId FROM NVTX_EVENTS WHERE textId NOT NULL"
         db.execute(
             f"UPDATE StringIds SET value = value || ' {MARK}_strings' WHERE id NOT IN ({used})"
         )
@@ -54,7 +57,8 @@ def plant(path):
             db.execute(f'INSERT INTO "{table}" VALUES ({", ".join("?" * len(row))})', row)
         for table in tables(db):
             for _, column, declared, *_ in db.execute(f'PRAGMA table_info("{table}")').fetchall():
-                if (table, column) in _KEYS or table == "StringIds":
+                spared = spare_nvtx_text and (table, column) == ("NVTX_EVENTS", "text")
+                if (table, column) in _KEYS or table == "StringIds" or spared:
                     continue
                 n += 1
                 mark = f" {MARK}_{n}"
@@ -113,6 +117,25 @@ def test_m02_no_planted_marker_is_in_any_file_of_a_bundle(
         assert leaks(content) == [], inside
     assert leaks((tmp_path / "issue.zip").read_bytes()) == []
     assert MARK not in capsys.readouterr().out
+
+
+def test_m02_nothing_but_nvtx_text_passes_with_keep_nvtx(fixture_path, tmp_path):
+    path = tmp_path / f"{MARK}_report.sqlite"
+    shutil.copy(fixture_path("int4_dequant"), path)
+    plant(path, spare_nvtx_text=True)
+    files = bundled(path, tmp_path / "issue.zip", "--window", "worst", "--keep-nvtx")
+    assert b"dequant_then_gemm" in files["slice.sqlite"]
+    assert {name: leaks(content) for name, content in files.items() if leaks(content)} == {}
+
+
+def test_markers_are_planted_where_they_would_show(fixture_path, tmp_path):
+    path = tmp_path / "report.sqlite"
+    shutil.copy(fixture_path("int4_dequant"), path)
+    plant(path)
+    found = engine.analyze([path], redact="no")
+    shown = document.render(found) + markdown.render(found)
+    assert shown.count(MARK) > 10
+    assert leaks(path.read_bytes())
 
 
 def test_m02_an_input_that_cannot_be_read_is_not_named(fixture_path, tmp_path, capsys):
@@ -233,7 +256,7 @@ def test_m01_a_size_limit_is_kept_and_what_was_dropped_is_said(
     assert "diagnosis.md" in files
     assert "diagnosis.html" not in files
     assert "diagnosis.html" in files["README.md"].decode().split("Dropped to stay")[1]
-    assert "diagnosis.html" in capsys.readouterr().out.split("Dropped")[1]
+    assert "diagnosis.html" in capsys.readouterr().out.split("Dropped", 1)[1]
 
 
 def test_a_limit_that_nothing_fits_into_is_refused(fixture_path, tmp_path, capsys):
