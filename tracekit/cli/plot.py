@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -75,7 +75,7 @@ def _form(output: Path) -> str:
     return form
 
 
-def _refuse(answer: Diagnosis, why: str) -> None:
+def _refuse(answer: Diagnosis, why: str) -> NoReturn:
     """Say why there is no figure, in the words of the findings."""
     from tracekit.errors import InputError
 

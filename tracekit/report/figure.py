@@ -28,7 +28,7 @@ FORMATS: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": "tracekit", "Producer": "tracekit"},
 }
 """File formats with the metadata that would else hold dates and versions."""
-_STYLE: dict[str, Any] = {
+_STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#555c66",
     "axes.grid": True,

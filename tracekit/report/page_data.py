@@ -51,7 +51,7 @@ def tables(diagnosis: Diagnosis, top: int) -> list[dict[str, Any]]:
         absent (headings of columns without any value), columns, and span: positions of the columns
         that hold start and end of a row, None without.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     for analysis, frames in diagnosis.frames.items():
         known = {t.name: t for t in diagnosis.tables.get(analysis, ())}
         for name, frame in frames.items():
