@@ -6,6 +6,9 @@ __all__ = ["DEFAULT_FRAC", "Budget"]
 
 DEFAULT_FRAC = 0.01
 _WINDOW_NS = 500_000_000
+_LONGEST_NS = 50_000
+"""What one marker is charged at most: whatever takes longer was the machine's doing (another
+thread had the processor), and would otherwise blame the markers for a busy machine."""
 _MOVABLE = ("kv", "moe", "alloc", "coll")
 """Categories that may be moved; steps and layers stay, since attribution rests on them."""
 
@@ -35,7 +38,8 @@ class Budget:
 
     def spend(self, category: str, cost_ns: int) -> None:
         """Note that a marker of `category` took `cost_ns`."""
-        self._spent_ns[category] = self._spent_ns.get(category, 0) + cost_ns
+        spent_ns = self._spent_ns.get(category, 0)
+        self._spent_ns[category] = spent_ns + min(cost_ns, _LONGEST_NS)
 
     def step(self, duration_ns: int) -> None:
         """Note that a step lasted `duration_ns`."""

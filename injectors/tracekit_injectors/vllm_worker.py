@@ -76,9 +76,7 @@ def _spec(found: Any, layer: str, blocks: int) -> Spec:
     )
 
 
-def _tell(
-    tensor: Any, layer: int, spec: Spec, engine: str | None, group: int | None
-) -> None:
+def _tell(tensor: Any, layer: int, spec: Spec, engine: str | None, group: int | None) -> None:
     """Tell a layer's pools; a tensor whose axes cannot be told apart is left out."""
     item_bytes = tensor.element_size()
     for pool in pools(tuple(tensor.shape), tuple(tensor.stride()), item_bytes, spec):

@@ -18,19 +18,23 @@ from tracekit.recording.convert import Converted, convert
 from tracekit.recording.markers import gather
 from tracekit.recording.nsys import INSTALL_HINT, Nsys, find
 from tracekit.recording.options import Metrics, metric_options, profile_options
-from tracekit.recording.supervise import supervise
+from tracekit.recording.supervise import STDERR, STDOUT, supervise
 
 __all__ = ["Outcome", "Request", "record"]
 
 Say = Callable[[str], None]
+_ATTEMPTS = 2
+"""nsys now and then fails to reach its own agent on a busy machine. Until the program has started,
+another attempt costs nothing."""
 
 # Runs as the profiled program and becomes it, so process id and exit code are the program's own.
-# The preload goes in here because nsys puts its own library into LD_PRELOAD first.
-_BECOME = """
+# The preload goes in here because nsys puts its own library into LD_PRELOAD first. Output goes
+# past nsys: it stays a terminal where it was one, and its text stays out of the report.
+_BECOME = f"""
 echo $$ > "$1"
-if [ -n "$2" ]; then LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$2"; export LD_PRELOAD; fi
+if [ -n "$2" ]; then LD_PRELOAD="${{LD_PRELOAD:+$LD_PRELOAD:}}$2"; export LD_PRELOAD; fi
 shift 2
-exec "$@"
+exec "$@" >&{STDOUT} 2>&{STDERR} {STDOUT}>&- {STDERR}>&-
 """
 
 
@@ -130,13 +134,14 @@ class _Run:
         self._started = folder / "started"
         self._parts = folder / "markers"
         self._parts.mkdir()
+        self._library = self._find_library()
 
     def plainly(self) -> int:
         """Run the program without nsys and return its exit code."""
         found = self._environment()
-        library = self._library()
-        if library:
-            found["LD_PRELOAD"] = injector.with_preload(found.get("LD_PRELOAD", ""), Path(library))
+        if self._library:
+            library = Path(self._library)
+            found["LD_PRELOAD"] = injector.with_preload(found.get("LD_PRELOAD", ""), library)
         return supervise(self._request.command, found)
 
     def recorded(self, nsys: Nsys, options: Sequence[str]) -> int | None:
@@ -149,12 +154,14 @@ class _Run:
         Raises:
             TracekitError: nsys failed before it started the program.
         """
-        become = ["/bin/sh", "-c", _BECOME, "sh", str(self._started), self._library()]
+        become = ["/bin/sh", "-c", _BECOME, "sh", str(self._started), self._library]
         output = f"--output={self._request.stem}"
         words = [str(nsys.path), "profile", *options, output, *become, *self._request.command]
-        code = supervise(words, self._environment(), self._target)
-        if self._started.exists():
-            return code
+        code = 0
+        for _ in range(_ATTEMPTS):
+            code = supervise(words, self._environment(), self._target, apart=True)
+            if self._started.exists():
+                return code
         message = f"nsys {nsys.version_text} did not start the program (exit {code})"
         if self._request.nsys == "auto":
             self._say(f"{message}; it runs without being recorded")
@@ -185,7 +192,7 @@ class _Run:
             **self._request.settings,
         }
 
-    def _library(self) -> str:
+    def _find_library(self) -> str:
         """Return the library to preload, by a path without blanks; "" for none."""
         library = injector.native_library() if self._request.hooks else None
         if library is None:

@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["exit_code", "supervise"]
+__all__ = ["STDERR", "STDOUT", "exit_code", "supervise"]
 
 _FORWARDED = tuple(
     getattr(signal, name)
@@ -14,6 +14,13 @@ _FORWARDED = tuple(
     if hasattr(signal, name)
 )
 _FROM_KERNEL = 0x80
+STDOUT, STDERR = 8, 9
+"""Where a program that is started `apart` finds the real output: a shell can name these."""
+_APART = (
+    (os.POSIX_SPAWN_DUP2, 1, STDOUT),
+    (os.POSIX_SPAWN_DUP2, 2, STDERR),
+    (os.POSIX_SPAWN_DUP2, 2, 1),
+)
 
 
 def exit_code(status: int) -> int:
@@ -26,6 +33,8 @@ def supervise(
     words: Sequence[str],
     environment: Mapping[str, str],
     receiver: Callable[[int], int] = lambda child: child,
+    *,
+    apart: bool = False,
 ) -> int:
     """Start a program, pass signals on, wait for its end.
 
@@ -36,6 +45,9 @@ def supervise(
         words: Program (searched in this process's ``PATH``) and arguments.
         environment: Its environment, whole.
         receiver: From the child's process id to the id that signals go to.
+        apart: Give the child this process's stdout and stderr as `STDOUT` and `STDERR`, and as
+            its own stdout this process's stderr: what it says itself stays out of the output of
+            the program that it starts.
 
     Returns:
         Its exit code; 128 + N when signal N ended it.
@@ -44,9 +56,12 @@ def supervise(
         OSError: The program cannot be started.
     """
     watched = {*_FORWARDED, signal.SIGCHLD}
+    moves = _APART if apart else ()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
     try:
-        child = os.posix_spawnp(words[0], list(words), environment, setsigmask=mask)
+        child = os.posix_spawnp(
+            words[0], list(words), environment, file_actions=moves, setsigmask=mask
+        )
         while True:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:

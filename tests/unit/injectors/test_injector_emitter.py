@@ -106,14 +106,15 @@ def test_state_and_clock_return_by_themselves(tool, clock: Clock) -> None:
 
 
 def overrun(clock: Clock, tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spend two windows in which KV markers take a tenth of the step time."""
+    """Spend windows in which KV markers take a tenth of the step time."""
     shared = emitter_module.emitter
-    monkeypatch.setattr(tool, "mark", lambda *_: setattr(clock, "now", clock.now + 5_000_000))
+    monkeypatch.setattr(tool, "mark", lambda *_: setattr(clock, "now", clock.now + 50_000))
     shared._budget = emitter_module._budget(clock.now)
     shared._next_sync_ns = clock.now + 10**12
     for number in range(22):
         with injectors.step(number):
-            injectors.kv_free(layer=number)
+            for layer in range(100):
+                injectors.kv_free(layer=layer)
             clock.now += 45_000_000
 
 
