@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from .conftest import NATIVE, SOURCES, Lab, build_library, nvtx_include
+from .conftest import NATIVE, Lab, build_library
 
 
 def test_i09_eight_threads(lab: Lab) -> None:
@@ -161,7 +161,10 @@ def _gcc_file(gcc: str, name: str) -> str:
 
 
 def test_sanitizers_find_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The address and undefined-behaviour sanitizers over calls, threads, groups and forks."""
+    """The address and undefined-behaviour sanitizers over calls, groups and the state.
+
+    Not over forks: the address sanitizer's allocator keeps its locks in a forked child.
+    """
     gcc = shutil.which("gcc")
     if gcc is None:
         pytest.skip("needs gcc and its sanitizers")
@@ -174,15 +177,9 @@ def test_sanitizers_find_nothing(tmp_path_factory: pytest.TempPathFactory) -> No
     )
     lab = Lab(root, library)
     preload = ":".join([*runtimes, str(library)])
-    for case in ("runtime", "untracked", "vmm_range", "collectives", "groups", "state", "forks"):
+    for case in ("runtime", "untracked", "vmm_range", "collectives", "groups", "state", "errno"):
         done = lab.run(
             lab.linked(), case, preload=preload,
             ASAN_OPTIONS="detect_leaks=0", UBSAN_OPTIONS="halt_on_error=1", TRACEKIT_MARKERS="both",
         )  # fmt: skip
         assert (done.code, done.err) == (0, ""), case
-
-
-def test_sources_are_here() -> None:
-    """The fakes and programs travel with the tests."""
-    assert {p.name for p in SOURCES.glob("*.c")} >= {"listener.c", "fake_cuda.c", "fake_nccl.c"}
-    assert nvtx_include() is None or (nvtx_include() / "nvtx3").is_dir()  # type: ignore[operator]
