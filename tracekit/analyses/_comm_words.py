@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +18,9 @@ __all__ = [
     "few_ok",
     "missing_sizes",
     "no_collectives",
+    "only_point_to_point",
     "op_name",
+    "op_slug",
     "opaque_caveat",
     "partner_name",
     "pct",
@@ -60,6 +63,7 @@ _REASONS = {
     "missing ranks": "some of its ranks were not recorded",
     "counts differ": "ranks recorded different numbers of collectives and no unique match exists",
     "clocks not aligned": "the clocks of its reports could not be aligned",
+    "operations differ": "its ranks recorded different operations or sizes",
     "not in step": "kernels of its ranks, taken in order, do not overlap in time",
 }
 
@@ -67,6 +71,11 @@ _REASONS = {
 def op_name(op: str | None) -> str:
     """Return "all-reduce" for "AllReduce"; "collective" when the operation is unknown."""
     return "collective" if op is None else _OPS.get(op, op)
+
+
+def op_slug(op: str | None) -> str:
+    """Return the operation as part of a finding's id."""
+    return re.sub(r"[^a-z0-9]+", "-", op_name(op).lower()).strip("-")
 
 
 def partner_name(kind: str | None) -> str:
@@ -140,6 +149,16 @@ def no_collectives(analysis: str, facts: Row) -> Finding:
             missing=(Missing("a class for those names: --param kernels.custom_comm=REGEX"),),
         )
     return Finding(id=f"{analysis}/none", level=Level.OK, title="no collectives ran")
+
+
+def only_point_to_point(analysis: str, facts: Row) -> Finding:
+    """Return the verdict on a trace whose communication is sends and receives alone."""
+    return Finding(
+        id=f"{analysis}/point_to_point",
+        level=Level.UNKNOWN,
+        title=f"{amount(facts['n_comm_kernels'], 'communication kernel')}, all of them sends and"
+        " receives: not judged, because only collectives meet all ranks in one order",
+    )
 
 
 def few_ok(findings: Sequence[Finding], most: int = 3) -> tuple[Finding, ...]:

@@ -11,7 +11,9 @@ from tracekit.analyses._comm_words import (
     few_ok,
     missing_sizes,
     no_collectives,
+    only_point_to_point,
     op_name,
+    op_slug,
     opaque_caveat,
     pct,
     time,
@@ -48,6 +50,8 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     facts = frames["facts"].row(0, named=True)
     if facts["n_comm_kernels"] == 0:
         return (no_collectives(NAME, facts),)
+    if frames["communicators"].is_empty():
+        return (only_point_to_point(NAME, facts),)
     found: list[Finding] = []
     matched = frames["communicators"].filter(pl.col("status") == "matched")
     for communicator in matched.sort("comm").iter_rows(named=True):
@@ -85,7 +89,7 @@ def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Fin
     slug = _SLUGS.get(mechanism, mechanism)
     several = frames["communicators"].height > 1
     return Finding(
-        id=f"{NAME}/{op}-{slug}" + (f"-{comm['comm']}" if several else ""),
+        id=f"{NAME}/{op_slug(row['op'])}-{slug}" + (f"-{comm['comm']}" if several else ""),
         level=_level(row, params),
         title=f"{title}: {_cause(row)}; {lost}",
         metrics=metrics(row),

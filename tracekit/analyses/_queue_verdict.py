@@ -11,6 +11,7 @@ from tracekit.analyses._comm_words import (
     amount,
     denominator,
     op_name,
+    op_slug,
     partner_name,
     pct,
     time,
@@ -50,7 +51,7 @@ def _queued(frames: Frames, row: Row, params: Any) -> Finding:
     unsure = row["dependency"]
     tail = " or wait for an event of theirs (candidate)" if unsure else ""
     alone = " (candidate: on the only rank recorded)" if row["one_rank"] else ""
-    slug = f"queued-{op}-{(row['partner'] or 'other').replace(' ', '_')}"
+    slug = f"queued-{op_slug(row['op'])}-{(row['partner'] or 'other').replace(' ', '_')}"
     several = frames["communicators"].height > 1
     slug += "-event" if unsure else ""
     return Finding(

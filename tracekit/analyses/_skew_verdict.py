@@ -11,7 +11,9 @@ from tracekit.analyses._comm_words import (
     denominator,
     few_ok,
     no_collectives,
+    only_point_to_point,
     op_name,
+    op_slug,
     opaque_caveat,
     partner_name,
     pct,
@@ -39,6 +41,8 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     facts = frames["facts"].row(0, named=True)
     if facts["n_comm_kernels"] == 0:
         return (no_collectives(NAME, facts),)
+    if frames["communicators"].is_empty():
+        return (only_point_to_point(NAME, facts),)
     found: list[Finding] = []
     groups = frames["skew"].partition_by("comm", "op", as_dict=True, maintain_order=True)
     for (comm, _), rows in groups.items():
@@ -59,7 +63,7 @@ def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params
     whole = float(rows["time_ns"].sum() if facts["has_steps"] else row["time_ns"] or 0)
     several = frames["skew"].select("comm", "op").n_unique() > 1
     return Finding(
-        id=f"{NAME}/{op}" + (f"-{comm['comm']}" if several else ""),
+        id=f"{NAME}/{op_slug(row['op'])}" + (f"-{comm['comm']}" if several else ""),
         level=level,
         title=_title(frames, row, waiting, late, level),
         metrics=_metrics(frames, row, waiting, late),

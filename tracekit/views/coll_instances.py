@@ -19,12 +19,21 @@ from tracekit.views.collectives import POINT_TO_POINT, SYNCHRONOUS_OPS, collecti
 __all__ = ["STATUS", "Matching", "instances", "matching"]
 
 STATUS = pl.Enum(
-    ["matched", "one rank", "missing ranks", "counts differ", "clocks not aligned", "not in step"]
+    [
+        "matched",
+        "one rank",
+        "missing ranks",
+        "counts differ",
+        "operations differ",
+        "clocks not aligned",
+        "not in step",
+    ]
 )
 """Whether the collectives of a communicator could be matched across its ranks.
 
 ``one rank``: only one rank was recorded. ``missing ranks``: matched, but the communicator has more
-ranks than were recorded. ``counts differ``: ranks recorded different numbers of collectives and no
+ranks than were recorded. ``operations differ``: no collective has one operation and size on all
+ranks. ``counts differ``: ranks recorded different numbers of collectives and no
 unique correspondence exists. ``not in step``: without a communicator id, kernels taken in order do
 not overlap in time, so they are not the same collective.
 """
@@ -181,6 +190,8 @@ def _judged(
     members = _timed(members, mad_ns)
     faults = _faults(members, mad_ns)
     n = members["instance"].n_unique()
+    if n == 0:
+        return members, about | {"status": "operations differ"}
     out_of_step = faults > (1 - IN_STEP_FRAC) * n
     if out_of_step and not about["comm_known"]:
         return members.clear(), about | {"status": "not in step", "n_clock_faults": faults}

@@ -154,6 +154,18 @@ def test_no_collectives_is_ok(judge):
     assert found["collective_skew/none"].level is Level.OK
 
 
+def test_sends_and_receives_alone_are_not_judged(judge):
+    export = ranks_export(2)
+    for rank in range(2):
+        collective(export, 100, 200, rank=rank, name="ncclDevKernel_SendRecv", blob="")
+    for row in export.rows["NVTX_EVENTS"]:
+        row["text"] = "ncclSend" if row["text"] == "ncclAllReduce" else row["text"]
+    _, found = judge(export)
+    assert {(f.id, f.level) for f in found.values()} == {
+        ("collective_skew/point_to_point", Level.UNKNOWN)
+    }
+
+
 def test_library_s_own_rank_numbers_are_used(judge):
     export = decode(6, 30)
     for rank in range(2):
