@@ -68,10 +68,11 @@ class RunLoader:
         parts = []
         for i, reader in enumerate(self._readers):
             rows = reader.metric_rows(metrics, self._own_window(i))
-            early = rows.filter(pl.col("t_ns") < 0).height
+            # Sampling times, not rows: their number must not depend on which counters were asked.
+            early = rows.filter(pl.col("t_ns") < 0).select("type_id", "t_ns").unique().height
             if early:
                 dropped = reader.report.dropped.setdefault("gpu_metrics", {})
-                dropped["before the capture"] = max(dropped.get("before the capture", 0), early)
+                dropped["sampled before the capture"] = early
             rows = rows.filter(pl.col("t_ns") >= 0).with_columns(self._metric_gpu(i))
             parts.append(self._shifted(i, "gpu_metrics", rows).select(_SAMPLES.names()))
         if len(parts) > 1:  # two reports of one host may hold the same samples

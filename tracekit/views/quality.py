@@ -106,9 +106,11 @@ def _dropped(trace: Trace) -> Iterator[Quality]:
     for report in trace.reports:
         for table, reasons in sorted(report.dropped.items()):
             for reason, n in sorted(reasons.items()):
-                harmless = reason in {"zero length", "before the capture"}
+                harmless = reason in {"zero length", "sampled before the capture"}
                 level = Level.OK if harmless else Level.WARN
-                yield Quality(level, f"{n} {table} rows left out: {reason}", n)
+                what = "sampling times" if table == "gpu_metrics" else f"{table} rows"
+                where = f" of {report.name}" if len(trace.reports) > 1 else ""
+                yield Quality(level, f"{n} {what}{where} left out: {reason}", n)
 
 
 def _names(trace: Trace) -> Iterator[Quality]:
