@@ -11,8 +11,10 @@ from contextlib import closing
 import pytest
 
 from tests.builders import Export
+from tests.communication import collective, ranks_export
 from tracekit import engine
 from tracekit.cli import _main as cli
+from tracekit.cli._values import BYTES
 from tracekit.report import document, markdown
 
 MARK = "SECRET_MARK"
@@ -331,3 +333,77 @@ def test_markup_in_names_is_escaped_in_every_document(tmp_path):
         if name != "diagnosis.json":
             assert "<script>alert" not in text
             assert "<img src=x" not in text
+
+
+def alternating(n):
+    """Two ranks, n times one collective alone and one beside a copy, 300 us apart."""
+    export, at = ranks_export(2), 500_000
+    for i in range(n):
+        for length in (100_000 + i % 5 * 1000, 150_000 + i % 5 * 1000):
+            for rank in range(2):
+                collective(export, at, at + length, rank=rank)
+                if length >= 150_000:
+                    place = {"device": rank, "pid": 100 + rank, "stream": 14}
+                    export.memcpy(at - 20_000, at + length + 20_000, nbytes=1 << 30, **place)
+            at += 300_000
+    return export
+
+
+def test_the_worst_window_is_as_wide_as_it_takes_and_no_wider(tmp_path):
+    path = alternating(100).write(tmp_path / "run.sqlite")
+    options = ("--window", "worst", "-k", "allreduce_contention")
+    files = bundled(path, tmp_path / "issue.zip", *options)
+    (slice_path,) = unpacked(files, tmp_path)
+    with closing(sqlite3.connect(slice_path)) as db:
+        (n,) = db.execute("SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+        window = db.execute("SELECT value FROM META_DATA_EXPORT WHERE name = 'TRACEKIT_SLICE_NS'")
+        start, _, end = window.fetchone()[0].partition(":")
+    assert 40 <= n < 200  # of 400
+    assert int(end) - int(start) < 20_000_000  # of 60 ms
+    only = ["allreduce_contention"]
+    whole, alone = (engine.analyze([p], only=only).findings for p in (path, slice_path))
+    assert [f.id for f in alone] == [f.id for f in whole]
+    slowdowns = [
+        next(m for m in f[0].metrics if m.name == "slowdown_ratio") for f in (whole, alone)
+    ]
+    assert slowdowns[0].lo <= slowdowns[1].value <= slowdowns[0].hi
+    assert "NOT the same" not in files["README.md"].decode()
+
+
+def test_where_only_more_than_fits_would_do_the_readme_says_so(tmp_path):
+    path = alternating(100).write(tmp_path / "run.sqlite")
+    options = ("--window", "worst", "-k", "allreduce_contention")
+    whole = bundled(path, tmp_path / "a.zip", *options)
+    tight = (tmp_path / "a.zip").stat().st_size
+    with zipfile.ZipFile(tmp_path / "a.zip") as file:
+        sizes = {i.filename: i.compress_size for i in file.infolist()}
+    text = sizes["README.md"] + sizes["diagnosis.md"] + sizes["diagnosis.json"]
+    limit = text + 4_000 + sizes["slice.sqlite"] // 2
+    assert limit < tight
+    files = bundled(path, tmp_path / "b.zip", *options, "--max-size", f"{limit}B")
+    assert len(files["slice.sqlite"]) < len(whole["slice.sqlite"])
+    assert "NOT the same" in files["README.md"].decode()
+
+
+@pytest.mark.parametrize("name", ["int4_dequant", "hf_dynamic_cache"])
+def test_being_anonymous_changes_no_number(fixture_path, tmp_path, name):
+    files = bundled(fixture_path(name), tmp_path / "issue.zip")
+    found = json.loads(files["diagnosis.json"])
+    plain = json.loads(document.render(engine.analyze([fixture_path(name)])))
+    numbers = [
+        [
+            (f["level"], f["at_stake_ns"], [m["value"] for m in f["metrics"] if m["unit"]])
+            for f in d["findings"]
+        ]
+        for d in (found, plain)
+    ]
+    assert numbers[0] == numbers[1]
+    assert found["overview"]["gpus"] == plain["overview"]["gpus"]
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes"),
+    [("10MB", 10_000_000), ("24", 24_000_000), ("0.5", 500_000), ("500kB", 500_000), ("7 b", 7)],
+)
+def test_sizes_have_decimal_units_and_mean_megabytes_without_one(text, n_bytes):
+    assert BYTES.convert(text, None, None) == n_bytes
