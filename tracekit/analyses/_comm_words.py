@@ -224,26 +224,25 @@ def unmatched(frames: Frames, analysis: str, what: str) -> tuple[Finding, ...]:
     return tuple(found)
 
 
+def _unmatched_title(what: str, status: str, own: pl.DataFrame) -> str:
+    first = own.row(0, named=True)
+    ranks = f"{first['n_ranks']} of {first['nranks']} ranks have device activity"
+    why = ranks if status in ("one rank", "missing ranks") and first["nranks"] else _REASONS[status]
+    several = f" for {amount(own.height, 'communicator')}" if own.height > 1 else ""
+    kernels = amount(int(own["n_kernels"].sum()), "communication kernel")
+    return f"{what} unknown{several}: {why}; {kernels} not judged"
+
+
 def _unmatched_one(
     frames: Frames, analysis: str, what: str, status: str, own: pl.DataFrame
 ) -> Finding:
-    first = own.row(0, named=True)
-    n = int(own["n_kernels"].sum())
-    ranks = f"{first['n_ranks']} of {first['nranks']} ranks have device activity"
-    why = ranks if status in ("one rank", "missing ranks") and first["nranks"] else _REASONS[status]
-    several = own.height > 1
-    title = (
-        f"{what} unknown for {amount(own.height, 'communicator')}: {why}"
-        if several
-        else (f"{what} unknown: {why}")
-    )
     comms = sorted({str(comm).partition("/")[0] for comm in own["comm"]})
     raw = frames["raw_durations"].filter(pl.col("comm").is_in(comms))
     longest = raw.sort("n", descending=True, maintain_order=True).row(0, named=True)
     return Finding(
         id=f"{analysis}/{status.replace(' ', '_')}",
         level=Level.UNKNOWN,
-        title=f"{title}; {amount(n, 'communication kernel')} not judged",
+        title=_unmatched_title(what, status, own),
         metrics=(
             Metric(
                 "raw_median_ns",

@@ -33,6 +33,11 @@ NAME = "collective_skew"
 OBSERVATIONS_FOR_SURE = 20
 QUEUE_PROV = 0.6
 Row = Mapping[str, Any]
+_UNSURE = (
+    "A stream that waits for an event looks the same when the event comes from the work in front."
+)
+_INFERRED = "That room on the GPU was missing is inferred: the kernel was ready, others ran."
+_NOTHING_WAITS = "Time is lost only where something waits for the collective."
 
 
 def queued(frames: Frames, params: Any) -> tuple[Finding, ...]:
@@ -49,35 +54,14 @@ def queued(frames: Frames, params: Any) -> tuple[Finding, ...]:
 def _queued(frames: Frames, row: Row, params: Any) -> Finding:
     op, partners = op_name(row["op"]), partner_name(row["partner"])
     unsure = row["dependency"]
-    tail = " or wait for an event of theirs (candidate)" if unsure else ""
-    alone = " (candidate: on the only rank recorded)" if row["one_rank"] else ""
     slug = f"queued-{op_slug(row['op'])}-{(row['partner'] or 'other').replace(' ', '_')}"
-    several = frames["communicators"].height > 1
     slug += "-event" if unsure else ""
+    slug += f"-{row['comm']}" if frames["communicators"].height > 1 else ""
     return Finding(
-        id=f"{NAME}/{slug}" + (f"-{row['comm']}" if several else ""),
+        id=f"{NAME}/{slug}",
         level=Level.UNKNOWN if unsure or row["one_rank"] else Level.WARN,
-        title=f"{amount(row['n'], op)}{whose(frames, row['comm'])} queue behind {partners}{tail}:"
-        f" ready but not started for a median of {time(row['queued_median_ns'])}{alone};"
-        f" {time(row['queued_ns'])} in all, {pct(row['queued_frac'])} of"
-        f" {denominator(row['queued_group'])}",
-        metrics=(
-            Metric(
-                "queued_median_ns",
-                row["queued_median_ns"],
-                "ns",
-                n=row["n"],
-                doc="queued median, ready to start",
-            ),
-            Metric("queued_ns", row["queued_ns"], "ns", doc="queued in all, last rank of each"),
-            Metric(
-                "queued_frac",
-                row["queued_frac"],
-                "1",
-                doc=f"queued, of {denominator(row['queued_group'])}",
-            ),
-            Metric("n_queued", row["n"], doc=f"n queued of {row['n_all']}"),
-        ),
+        title=_title(frames, row),
+        metrics=_metrics(row),
         at_stake_ns=row["queued_ns"],
         at_stake_frac=row["queued_frac"],
         at_stake_of=denominator(row["queued_group"]),
@@ -90,13 +74,7 @@ def _queued(frames: Frames, row: Row, params: Any) -> Finding:
         advice=f"The {op} was launched and its stream was free, but {partners} held the GPU: launch"
         " it before them, or give its stream a higher priority. This is neither waiting for a rank"
         " nor a slower transfer; both come on top.",
-        caveats=(
-            "A stream that waits for an event looks the same when the event comes from the work in"
-            " front."
-            if unsure
-            else "That room on the GPU was missing is inferred: the kernel was ready, others ran.",
-            "Time is lost only where something waits for the collective.",
-        ),
+        caveats=(_UNSURE if unsure else _INFERRED, _NOTHING_WAITS),
         scope=(("communicator", row["comm"]), ("operation", op)),
         thresholds={"queued_frac": (params.warn_frac, None)},
         missing=_what_would_tell(row),
@@ -108,6 +86,33 @@ def _queued(frames: Frames, row: Row, params: Any) -> Finding:
                 "Ready collectives that did not start",
             ),
         ),
+    )
+
+
+def _title(frames: Frames, row: Row) -> str:
+    tail = " or wait for an event of theirs (candidate)" if row["dependency"] else ""
+    alone = " (candidate: on the only rank recorded)" if row["one_rank"] else ""
+    return (
+        f"{amount(row['n'], op_name(row['op']))}{whose(frames, row['comm'])} queue behind"
+        f" {partner_name(row['partner'])}{tail}: ready but not started for a median of"
+        f" {time(row['queued_median_ns'])}{alone}; {time(row['queued_ns'])} in all,"
+        f" {pct(row['queued_frac'])} of {denominator(row['queued_group'])}"
+    )
+
+
+def _metrics(row: Row) -> tuple[Metric, ...]:
+    share = f"queued, of {denominator(row['queued_group'])}"
+    return (
+        Metric(
+            "queued_median_ns",
+            row["queued_median_ns"],
+            "ns",
+            n=row["n"],
+            doc="queued median, ready to start",
+        ),
+        Metric("queued_ns", row["queued_ns"], "ns", doc="queued in all, last rank of each"),
+        Metric("queued_frac", row["queued_frac"], "1", doc=share),
+        Metric("n_queued", row["n"], doc=f"n queued of {row['n_all']}"),
     )
 
 

@@ -39,46 +39,38 @@ def slowed(frames: Frames, facts: Row, params: Any) -> tuple[Finding, ...]:
     share = excess / span if span else 0.0
     if share < params.warn_frac:
         return ()
-    worst = rows.row(0, named=True)
-    n = min(worst["n_inside"], worst["n_outside"])
     hidden = int(rows["hidden_ns"].sum())
-    critical = worst["slowdown_lo_ratio"] >= params.critical_ratio and share >= params.critical_frac
-    pays = hidden > excess
-    title = (
-        f"{partner_name(worst['kind'])} take {worst['slowdown_ratio']:.2f}x as long inside"
+    return (_slowed(rows.row(0, named=True), excess, hidden, share, params),)
+
+
+def _slowed(worst: Row, excess: int, hidden: int, share: float, params: Any) -> Finding:
+    n = min(worst["n_inside"], worst["n_outside"])
+    large = worst["slowdown_lo_ratio"] >= params.critical_ratio and share >= params.critical_frac
+    return Finding(
+        id="allreduce_contention/slowed_compute",
+        level=Level.CRITICAL if large and hidden <= excess else Level.WARN,
+        title=f"{partner_name(worst['kind'])} take {worst['slowdown_ratio']:.2f}x as long inside"
         f" collectives ({time(worst['outside_ns'])} alone, {time(worst['inside_ns'])} beside):"
-        f" {time(excess)} more, {pct(share)} of the capture"
-    )
-    return (
-        Finding(
-            id="allreduce_contention/slowed_compute",
-            level=Level.CRITICAL if critical and not pays else Level.WARN,
-            title=title,
-            metrics=_metrics(worst, excess, hidden, share, n),
-            at_stake_ns=excess,
-            at_stake_frac=share,
-            at_stake_of="capture",
-            confidence=Confidence(
-                n=n, n_hi=OBSERVATIONS_FOR_SURE, prov=0.6, why="collectives recognised by name"
-            ),
-            advice=_advice(excess, hidden),
-            caveats=(
-                "Associated with the collective, not proven to be caused by it.",
-                "Only kernels of one name, grid and block are compared; time off the critical path"
-                " costs nothing.",
-            ),
-            thresholds={
-                "slowdown_ratio": (params.slower_ratio, params.critical_ratio),
-                "excess_frac": (params.warn_frac, params.critical_frac),
-            },
-            evidence=(
-                Evidence(
-                    "slowed_compute",
-                    {},
-                    _COLUMNS,
-                    "Work inside and outside of collectives",
-                ),
-            ),
+        f" {time(excess)} more, {pct(share)} of the capture",
+        metrics=_metrics(worst, excess, hidden, share, n),
+        at_stake_ns=excess,
+        at_stake_frac=share,
+        at_stake_of="capture",
+        confidence=Confidence(
+            n=n, n_hi=OBSERVATIONS_FOR_SURE, prov=0.6, why="collectives recognised by name"
+        ),
+        advice=_advice(excess, hidden),
+        caveats=(
+            "Associated with the collective, not proven to be caused by it.",
+            "Only kernels of one name, grid and block are compared; time off the critical path"
+            " costs nothing.",
+        ),
+        thresholds={
+            "slowdown_ratio": (params.slower_ratio, params.critical_ratio),
+            "excess_frac": (params.warn_frac, params.critical_frac),
+        },
+        evidence=(
+            Evidence("slowed_compute", {}, _COLUMNS, "Work inside and outside of collectives"),
         ),
     )
 

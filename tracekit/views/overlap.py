@@ -179,19 +179,11 @@ def contention_cases(trace: Trace) -> pl.DataFrame:
         pl.col("lag_ns").max(),
         pl.col("step").drop_nulls().first(),
     )
-    partners = members.join(overlap.by_kind, on="activity", how="inner")
-    partners = partners.group_by("instance", "kind").agg(pl.col("overlap_ns").sum())
-    partners = partners.sort(
-        "instance", "overlap_ns", "kind", descending=[False, True, False]
-    ).unique("instance", keep="first", maintain_order=True)
+    partners = _partners(members.join(overlap.by_kind, on="activity", how="inner"))
     groups = steps(trace).select("step", pl.col("group").alias("step_group"))
     rows = instances(trace).join(folded, on="instance", how="left", maintain_order="left")
-    rows = rows.join(
-        partners.select("instance", pl.col("kind").alias("partner")),
-        on="instance",
-        how="left",
-        maintain_order="left",
-    ).join(groups, on="step", how="left", maintain_order="left")
+    rows = rows.join(partners, on="instance", how="left", maintain_order="left")
+    rows = rows.join(groups, on="step", how="left", maintain_order="left")
     share = pl.col("overlap_frac")
     state = (
         pl.when(share <= ALONE_FRAC)
@@ -203,6 +195,14 @@ def contention_cases(trace: Trace) -> pl.DataFrame:
     return rows.with_columns(state.alias("state")).with_columns(
         pl.when(pl.col("state") != "alone").then("partner").alias("partner")
     )
+
+
+def _partners(shared: pl.DataFrame) -> pl.DataFrame:
+    """The kind of work that covered most of each collective, over all its ranks."""
+    totals = shared.group_by("instance", "kind").agg(pl.col("overlap_ns").sum())
+    totals = totals.sort("instance", "overlap_ns", "kind", descending=[False, True, False])
+    first = totals.unique("instance", keep="first", maintain_order=True)
+    return first.select("instance", pl.col("kind").alias("partner"))
 
 
 def merged(frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

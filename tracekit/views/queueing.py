@@ -84,7 +84,9 @@ def _queued(trace: Trace) -> pl.DataFrame:
     rows = rows.join(members, on="activity", how="left", maintain_order="left")
     matched = pl.col("instance").is_not_null()
     latest = pl.col("start_ns") == pl.col("start_ns").max().over("instance")
-    rows = rows.with_columns((~matched).alias("one_rank")).filter(~matched | latest)
+    # Members at the ragged ends of a matched communicator have no partner: they are left out.
+    single = ~matched.any().over("comm")
+    rows = rows.with_columns(single.alias("one_rank")).filter(single | (matched & latest))
     rows = rows.filter(~matched | pl.col("activity").is_first_distinct().over("instance"))
     return rows.with_columns(pl.col("lag_ns").is_not_null().alias("queued"))
 

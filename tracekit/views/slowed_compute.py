@@ -52,40 +52,40 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
 
     Returns:
         Frame of `SLOWED`, most excess first. ``excess_ns`` is the time above the median outside,
-        summed; ``hidden_ns`` the communication time that ran meanwhile, which would have been
-        exposed without the overlap.
+        summed, mean over GPUs; ``hidden_ns`` likewise the communication time that ran meanwhile,
+        which would have been exposed without the overlap.
     """
     names = dict(kernel_names(trace).select("name_key", "name").rows())
     rows = []
-    for key, group in _candidates(_with_cover(trace)):
-        outside = group.filter(pl.col("cover_frac") <= ALONE_FRAC)["length_ns"].to_numpy()
-        within = group.filter(pl.col("cover_frac") >= INSIDE_FRAC)
-        inside = within["length_ns"].to_numpy()
-        slowdown = median_ratio(thinned(outside), thinned(inside))
-        name_key, kind, *shape, n_bytes = key
-        shapes = [None if None in s else "x".join(map(str, s)) for s in (shape[:3], shape[3:])]
-        rows.append(
-            {
-                "name": names.get(name_key, kind),
-                "kind": kind,
-                "grid": shapes[0],
-                "block": shapes[1],
-                "bytes": n_bytes,
-                "n_outside": outside.size,
-                "n_inside": inside.size,
-                "outside_ns": float(np.median(outside)),
-                "inside_ns": float(np.median(inside)),
-                "slowdown_ratio": float(np.median(inside) / np.median(outside)),
-                "slowdown_lo_ratio": slowdown.lo,
-                "slowdown_hi_ratio": slowdown.hi,
-                "excess_ns": round(lost(outside, inside)),
-                "hidden_ns": within["length_ns"].sum(),
-            }
+    for (name_key, kind, *shape, n_bytes), group in _candidates(_with_cover(trace)):
+        grid, block = (
+            None if None in part else "x".join(map(str, part)) for part in (shape[:3], shape[3:])
         )
+        about = {"name": names.get(name_key, kind), "kind": kind, "grid": grid, "block": block}
+        rows.append(about | {"bytes": n_bytes} | _compared(group))
     order = ["excess_ns", "name", "grid", "block", "bytes"]
     return pl.DataFrame(rows, schema=SLOWED).sort(
         order, descending=[True] + [False] * 4, nulls_last=True
     )
+
+
+def _compared(group: pl.DataFrame) -> dict[str, Any]:
+    """Durations of like work inside and outside of collectives; sums are means over GPUs."""
+    outside = group.filter(pl.col("cover_frac") <= ALONE_FRAC)["length_ns"].to_numpy()
+    within = group.filter(pl.col("cover_frac") >= INSIDE_FRAC)
+    inside, n_gpus = within["length_ns"].to_numpy(), within["gpu"].n_unique()
+    slowdown = median_ratio(thinned(outside), thinned(inside))
+    return {
+        "n_outside": outside.size,
+        "n_inside": inside.size,
+        "outside_ns": float(np.median(outside)),
+        "inside_ns": float(np.median(inside)),
+        "slowdown_ratio": float(np.median(inside) / np.median(outside)),
+        "slowdown_lo_ratio": slowdown.lo,
+        "slowdown_hi_ratio": slowdown.hi,
+        "excess_ns": round(lost(outside, inside) / n_gpus),
+        "hidden_ns": round(int(inside.sum()) / n_gpus),
+    }
 
 
 def _candidates(work: pl.DataFrame) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
@@ -123,9 +123,8 @@ def _with_cover(trace: Trace) -> pl.DataFrame:
     shapes = trace.frame("kernels").select(_SHAPE)
     shapes = shapes[work.select(row).to_series()] if shapes.height else _no_shapes(work.height)
     length = pl.col("end_ns") - pl.col("start_ns")
-    return work.select(length.alias("length_ns"), "name_key", "kind", "bytes", "cover_frac").hstack(
-        shapes
-    )
+    columns = ["gpu", "name_key", "kind", "bytes", "cover_frac"]
+    return work.select(length.alias("length_ns"), *columns).hstack(shapes)
 
 
 def _no_shapes(height: int) -> pl.DataFrame:
