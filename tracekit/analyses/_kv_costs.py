@@ -156,11 +156,7 @@ def usage(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fin
     )
 
 
-_NEEDS_TOKENS = Missing(
-    "how many tokens blocks hold (used= of KV_BLOCK or kv_tokens= of STEP)",
-    (),
-    "tracekit run -- YOUR_COMMAND",
-)
+_NEEDS_TOKENS = Missing("how many tokens blocks hold (used= of KV_BLOCK or kv_tokens= of STEP)")
 
 
 def _fill_levels(row: dict[str, Any], params: Any, *, matters: bool) -> tuple[Level, Level]:
