@@ -215,14 +215,14 @@ static void tell_comms(void)
     }
 }
 
-static void tell_blocks(void)
+static void tell_blocks(uint64_t at_least)
 {
     for (uint32_t at = 0; at < blocks.slots; at++) {
         uint64_t words[WORDS], key = atomic_load_explicit(&blocks.key[at], memory_order_acquire);
         if (key <= CLAIMED || !read_words(&blocks, at, key, words)) continue;
         struct tk_block block;
         unpack(key, words, &block);
-        if (block.bytes < tk_min_bytes()) continue;
+        if (block.bytes < at_least) continue;
         TK_EVENT(tk_ALLOC, alloc);
         alloc.source = (uint8_t)block.source;
         alloc.addr = block.addr;
@@ -241,7 +241,7 @@ void tk_tell(bool again)
     tk_meta(again);
     tk_sync();
     tell_comms();
-    tell_blocks();
+    tell_blocks(again ? tk_min_bytes() : 0);
 }
 
 void tk_retell(void) { tk_tell(true); }

@@ -38,7 +38,8 @@ bool tk_comm_take(uint64_t comm, struct tk_comm *is);
  * receives: every rank makes the same collectives, so equal numbers are one collective. */
 uint64_t tk_comm_next(uint64_t comm, bool p2p);
 
-/* Tells the whole state: META, SYNC, communicators, live blocks of at least TRACEKIT_MIN_BYTES. */
+/* Tells the whole state: META, SYNC, communicators, live blocks of at least TRACEKIT_MIN_BYTES. The
+ * first time every block: what other threads allocated while the first call was starting up. */
 void tk_tell(bool again);
 void tk_retell(void);
 

@@ -17,10 +17,22 @@ def test_i09_eight_threads(lab: Lab) -> None:
     assert done.code == 0, done.err
     calls = 8 * 25000
     assert done.totals == {
-        "allocs": calls, "frees": calls, "pushes": 2 * calls, "pops": 2 * calls,
+        "allocs": calls + 1, "frees": calls + 1, "pushes": 2 * calls, "pops": 2 * calls,
         "bad": calls, "depth_errors": 0,
     }  # fmt: skip
     # `bad` counts what is neither ALLOC nor FREE of 4096 bytes: one COLL_FAILED a failing call.
+
+
+@pytest.mark.parametrize("slow", [{}, {"LISTENER_SLOW": "1"}])
+def test_i09_first_calls_at_once(lab: Lab, slow: dict[str, str]) -> None:
+    """Nobody waits while the tool starts, and what was allocated meanwhile is told all the same."""
+    done = lab.run(lab.linked(), "race", **slow)
+    assert done.code == 0, done.err
+    freed = [e.keys["addr"] for e in done.named("FREE")]
+    assert not [e for e in done.named("FREE") if "known" in e.keys]
+    assert freed
+    assert set(freed) <= {e.keys["addr"] for e in done.named("ALLOC")}
+    assert len(done.named("META")) == 1
 
 
 def test_i09_fork_in_the_middle(lab: Lab) -> None:

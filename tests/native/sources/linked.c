@@ -163,9 +163,30 @@ static void *churn(void *unused)
     return unused;
 }
 
+static pthread_barrier_t gate;
+static void *starts(void *unused)
+{
+    void *p;
+    pthread_barrier_wait(&gate);
+    CHECK(cudaMalloc(&p, 4096) == 0);
+    pthread_barrier_wait(&gate);
+    CHECK(cudaFree(p) == 0);
+    return unused;
+}
+
+static void race(void) /* everybody's first call at once */
+{
+    pthread_t t[THREADS];
+    pthread_barrier_init(&gate, NULL, THREADS);
+    for (int i = 0; i < THREADS; i++) CHECK(!pthread_create(&t[i], NULL, starts, NULL));
+    for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
+}
+
 static void threads(void)
 {
     pthread_t t[THREADS];
+    void *p;
+    CHECK(cudaMalloc(&p, 4096) == 0 && cudaFree(p) == 0);
     for (int i = 0; i < THREADS; i++) CHECK(!pthread_create(&t[i], NULL, hammer, fake_comm(2, 0, 0)));
     for (int i = 0; i < THREADS; i++) pthread_join(t[i], NULL);
 }
@@ -174,6 +195,7 @@ static void forks(void)
 {
     pthread_t t[THREADS];
     void *p;
+    CHECK(cudaMalloc(&p, 4096) == 0 && cudaFree(p) == 0);
     for (int i = 0; i < THREADS; i++) CHECK(!pthread_create(&t[i], NULL, churn, NULL));
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
@@ -250,6 +272,7 @@ int main(int argc, char **argv)
     else if (IS("groups")) groups();
     else if (IS("ten")) ten();
     else if (IS("cancel")) CHECK(!pthread_create(&t, NULL, cancelled, fake_comm(2, 0, 0)) && !pthread_join(t, NULL));
+    else if (IS("race")) race();
     else if (IS("threads")) threads();
     else if (IS("forks")) forks();
     else if (IS("forked_first")) forked_first();
