@@ -120,10 +120,11 @@ def collectives(trace: Trace) -> pl.DataFrame:
     """Return one row per communication kernel.
 
     The operation comes from the host call where one is known, else from the kernel's name. The
-    communicator is the library's id in hexadecimal, the same on all ranks; without one it is
-    ``~family#k``, the k-th communicator (by handle, else by stream) that a rank uses. ``seq``
-    counts the kernels of a communicator on a rank in the order of their launches. ``bytes`` is the
-    whole message: for operations sized per rank the stated size times the ranks.
+    communicator is the library's id in hexadecimal, the same on all ranks; a kernel of an unknown
+    call takes the one that its stream serves; without any it is ``~family#k``, the k-th
+    communicator (by handle, else by stream) that a rank uses. ``seq`` counts the kernels of a
+    communicator on a rank in the order of their launches. ``bytes`` is the whole message: for
+    operations sized per rank the stated size times the ranks.
 
     Returns:
         Frame of `COLLECTIVES`, sorted by comm, rank_id, seq. ``rank_id`` numbers (report, gpu,
@@ -165,6 +166,7 @@ def _conflict() -> pl.Expr:
 def _with_communicator(rows: pl.DataFrame) -> pl.DataFrame:
     """Name the communicator; by order of first use on its rank where no id is known."""
     family = pl.when(pl.col("family") == "nccl").then(pl.lit("nccl")).otherwise(pl.lit("custom"))
+    rows = _with_stream_s_communicator(rows)
     rows = rows.with_columns(
         pl.concat_str(pl.lit("~"), family).alias("_family"),
         pl.coalesce("handle", "stream").alias("_channel"),
@@ -183,6 +185,19 @@ def _with_communicator(rows: pl.DataFrame) -> pl.DataFrame:
         pl.coalesce(hexadecimal, pl.format("{}#{}", "_family", "_nth")).alias("comm"),
         pl.col("comm").alias("comm_id"),
     )
+
+
+def _with_stream_s_communicator(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give NCCL kernels of unknown calls the one communicator that their stream serves."""
+    on = ["rank_id", "stream"]
+    served = (
+        rows.drop_nulls("comm")
+        .group_by(on)
+        .agg(pl.when(pl.col("comm").n_unique() == 1).then(pl.col("comm").first()).alias("_served"))
+    )
+    rows = rows.join(served, on=on, how="left", maintain_order="left")
+    taken = pl.when(pl.col("family") == "nccl").then("_served")
+    return rows.with_columns(pl.coalesce("comm", taken).alias("comm")).drop("_served")
 
 
 def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:

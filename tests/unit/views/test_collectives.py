@@ -162,6 +162,16 @@ def test_graph_kernels_find_the_call_that_was_captured(traced):
     assert rows["comm"].to_list() == [f"0x{COMM:016x}"] * 3
 
 
+def test_kernels_of_unknown_calls_take_the_communicator_of_their_stream(traced):
+    export = collective(ranks_export(1), 100, 200)
+    collective(export, 300, 400, described=False)
+    collective(export, 500, 600, described=False, stream=9)
+    rows = collectives(traced(export)).sort("start_ns")
+    assert rows["comm"].to_list() == [f"0x{COMM:016x}"] * 2 + ["~nccl#0"]
+    assert rows["bytes"].to_list() == [1 << 20, None, None]
+    assert rows["prov"].to_list() == [0.8, 0.6, 0.6]
+
+
 def test_i12_collective_described_twice_is_counted_once(traced):
     export = ranks_export(1).domain(2, "tracekit")
     for i in range(10):
