@@ -52,7 +52,7 @@ def timeline(diagnosis: Diagnosis) -> dict[str, Any] | None:
     work = diagnosis.pictures.get("work")
     if work is None or work.is_empty():
         return None
-    samples = diagnosis.pictures.get("samples", work.clear())
+    samples = diagnosis.pictures.get("samples")
     origin = int(str(work["start_ns"].min()))
     span = int(str(work["end_ns"].max())) - origin
     texts = _Texts()
@@ -65,7 +65,7 @@ def timeline(diagnosis: Diagnosis) -> dict[str, Any] | None:
         "span": span,
         "gpus": {g.index: printable(g.name) for g in diagnosis.gpus if g.used},
         "tracks": tracks,
-        "series": [_series(p, origin) for p in samples.partition_by("gpu", "what")],
+        "series": [] if samples is None else _all_series(samples, origin),
         "marks": _marks(diagnosis, origin),
         "kinds": [[kind, COLOURS[group]] for kind, group in texts.kinds],
         "names": list(texts.names),
@@ -142,6 +142,10 @@ def _windows(diagnosis: Diagnosis, origin: int, texts: _Texts) -> list[dict[str,
             }
         )
     return tracks
+
+
+def _all_series(samples: pl.DataFrame, origin: int) -> list[dict[str, Any]]:
+    return [_series(part, origin) for part in samples.partition_by("gpu", "what")]
 
 
 def _series(part: pl.DataFrame, origin: int) -> dict[str, Any]:

@@ -150,7 +150,8 @@ def timeline_samples(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of `SAMPLES`, at most about `MOST_CELLS` rows a GPU and quantity, sorted by gpu,
         what, start_ns. ``mean_frac`` is the share of peak over [start_ns, end_ns), ``max_frac``
-        that of its highest sample; time without a valid sample has no row.
+        that of its highest sample; time without a valid sample has no row unless rows had to be
+        merged.
     """
     parts = [SAMPLES.to_frame()]
     for gpu in sorted(used_gpus(trace)):
@@ -176,8 +177,7 @@ def _cells(gpu: int, what: str, counters: Sequence[Counter]) -> pl.DataFrame:
     resolution = _FIRST_NS
     while frame.select(key.n_unique()).item() > MOST_CELLS:
         resolution *= 2
-        gap = (~contiguous).fill_null(value=True).cum_sum()
-        key = pl.struct(gap, pl.col("start_ns") // resolution).rle_id()
+        key = (pl.col("start_ns") // resolution).rle_id()
     length = pl.col("end_ns") - pl.col("start_ns")
     merged = frame.group_by(key.alias("key"), maintain_order=True).agg(
         pl.col("start_ns").first(),
