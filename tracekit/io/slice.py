@@ -25,14 +25,13 @@ __all__ = ["PASSING", "n_events", "write_slice"]
 
 _DEVICE = "start_ns end_ns device context stream correlation"
 _SHAPE = "grid_x grid_y grid_z block_x block_y block_z"
-_MEMORY = "registers static_smem_bytes dynamic_smem_bytes"
 PASSING: dict[str, str] = {
-    "kernels": f"{_DEVICE} name_id mangled_id short_id {_SHAPE} {_MEMORY} graph_node graph",
-    "memcpy": f"{_DEVICE} bytes copy_kind src_device dst_device graph_node",
+    "kernels": f"{_DEVICE} name_id mangled_id short_id {_SHAPE} graph_node graph",
+    "memcpy": f"{_DEVICE} bytes copy_kind graph_node",
     "memset": f"{_DEVICE} bytes graph_node",
     "graph_trace": f"{_DEVICE} graph graph_exec",
     "graph_nodes": "start_ns graph_node original_node",
-    "runtime": "start_ns end_ns correlation name_id status",
+    "runtime": "start_ns end_ns correlation name_id",
     "sync": f"{_DEVICE} sync_type event",
     "nvtx": "start_ns end_ns event_type range_id category text domain int64 payload",
     "nvtx_schemas": "domain schema payload_bytes",
