@@ -7,6 +7,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import polars as pl
+
 from tracekit.errors import EmptyWindowError
 from tracekit.io.budget import default_bytes, fitting_window
 from tracekit.io.run import Inputs, open_inputs
@@ -101,7 +103,8 @@ def _aligned(inputs: Inputs, settings: Mapping[str, Any] | None) -> tuple[Alignm
 
 
 def _check_window(trace: Trace, whole: Trace, window: tuple[int, int]) -> None:
-    if trace.view(activity).height or trace.view(ranges).height:
+    touching = (pl.col("start_ns") < window[1]) & (pl.col("end_ns") > window[0])
+    if trace.view(activity).height or trace.view(ranges).filter(touching).height:
         return
     seen = [f for f in (whole.view(activity), whole.view(ranges)) if f.height]
     if not seen:

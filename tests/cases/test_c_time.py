@@ -7,6 +7,7 @@ import pytest
 from tests.builders import Export
 from tracekit.errors import EmptyWindowError
 from tracekit.model.analysis import Level
+from tracekit.views.attribution import attribution
 
 S = 1_000_000_000
 
@@ -66,3 +67,10 @@ def test_c06_lost_records_come_first(diagnose):
     first = diagnose(e).quality[0]
     assert first.level is Level.CRITICAL
     assert first.text == "the profiler reported an error: CUDA events were lost in <path>"
+
+
+def test_a_range_before_the_window_still_names_the_work_inside_it(trace_of):
+    e = Export().range(0, 50, "step 0").range(10, 40, "layer=7")
+    e.kernel(1_000, 1_100, "nvjet_tst_64x8", launch=20).kernel(5_000, 5_100, "x", launch=5_000)
+    found = attribution(trace_of(e, window=(900, 2_000)))
+    assert found.select("step", "layer").rows() == [(0, 7)]

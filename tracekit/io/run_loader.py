@@ -116,9 +116,9 @@ class RunLoader:
         low, high = self._window
         if "t_ns" in frame.columns:
             return frame.filter(pl.col("t_ns").is_between(low, high, closed="left"))
-        end = pl.col("end_ns").fill_null(pl.col("start_ns") + 1)
-        named = pl.col("event_type").is_in([33, 75]) if name == "nvtx" else pl.lit(False)
-        return frame.filter(((pl.col("start_ns") < high) & (end > low)) | named)
+        begun = pl.col("start_ns") < high
+        # A range from before the window may hold the calls that launched work inside it.
+        return frame.filter(begun if name == "nvtx" else begun & (pl.col("end_ns") > low))
 
     def _metric_gpu(self, index: int) -> pl.Expr:
         ids = {g & 0xFF: k for g, k in self._gpu_ids[index].items()}
