@@ -78,9 +78,9 @@ def numbers(whole):
     ]
 
 
-def answers(path, capsys, *options):
+def answers(path, capsys, *options, forms=("text", "json", "markdown")):
     out = []
-    for form in ("text", "json", "markdown"):
+    for form in forms:
         assert cli.call(["analyze", str(path), "--format", form, *options]) == 0
         out.append(capsys.readouterr().out)
     return out
@@ -91,7 +91,8 @@ def test_m02_no_planted_marker_reaches_a_redacted_answer(fixture_path, tmp_path,
     path = tmp_path / f"{MARK}_file.sqlite"
     shutil.copy(fixture_path(name), path)
     plant(path)
-    for text in answers(path, capsys, "--redact", "--top", "100000"):
+    every = ("text", "json", "markdown", "html")
+    for text in answers(path, capsys, "--redact", "--top", "100000", forms=every):
         assert MARK not in text
         assert "SECRET" not in text
     capsys.readouterr()
