@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -147,51 +147,56 @@ def _hit_rates(diagnosis: Diagnosis) -> Iterator[Picture]:
     """L2 hit rate of layers against how far apart and how large their cache is."""
     layers = _frame(diagnosis, "l2_miss", "layers")
     layout = _frame(diagnosis, "kv_fragmentation", "layout")
-    if layers.is_empty() or not layers["hit_frac"].is_not_null().any():
+    if layers.is_empty():
         return
+    layers = layers.drop_nulls("hit_frac")
     if not layout.is_empty():
         peak = layout.filter(pl.col("at_peak") & (pl.col("level") == "layer"))
         stride = peak.group_by("gpu", "layer").agg(pl.col("stride_med_abs_bytes").median())
         stride = stride.with_columns(pl.col("layer").cast(pl.Int32))
         layers = layers.join(stride, on=["gpu", "layer"], how="left", maintain_order="left")
-    wanted: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-        ("stride_med_abs_bytes", "median distance of neighbouring KV blocks (bytes)", size),
-        ("footprint_l2_frac", "KV cache lines over size of the L2 (x)", ratio),
-        ("span_l2_frac", "span of KV addresses over size of the L2 (x)", ratio),
+    wanted = (
+        ("stride_med_abs_bytes", "median distance of neighbouring KV blocks (bytes)"),
+        ("line_bytes", "cache lines that the layer's KV blocks touch (bytes)"),
+        ("span_bytes", "lowest to highest KV address (bytes)"),
     )
+    sizes = {gpu.index: gpu.l2_bytes for gpu in diagnosis.gpus}
     charts = tuple(
-        _hit_rate(layers.filter(pl.col(c) > 0), c, title, text)
-        for c, title, text in wanted
-        if c in layers.columns and layers.filter(pl.col(c) > 0)[c].n_unique() > 1
+        _hit_rate(own, column, title, sizes)
+        for column, title in wanted
+        if column in layers.columns
+        and (own := layers.filter(pl.col(column) > 0))[column].n_unique() > 1
     )
     if charts:
         yield Picture(
             "L2 hit rate of layers",
             "One point a layer, with the 95 % interval over its kernel executions (often smaller "
-            "than the point). An association is no cause.",
+            "than the point). The dashed line is the size of the L2. An association is no cause.",
             charts,
             small=True,
         )
 
 
 def _hit_rate(
-    layers: pl.DataFrame, column: str, title: str, text: Callable[[float], str]
+    layers: pl.DataFrame, column: str, title: str, l2_bytes: Mapping[int, int | None]
 ) -> Markup:
-    known = layers.drop_nulls(["hit_frac"])
     low, high = (float(str(v)) for v in (layers[column].min(), layers[column].max()))
-    top = float(str(known.select(pl.max_horizontal("hit_hi_frac", "hit_frac").max()).item()))
+    top = float(str(layers.select(pl.max_horizontal("hit_hi_frac", "hit_frac").max()).item()))
     chart = Chart(
         f"L2 hit rate against {title}",
-        log2(title, low, high, text),
+        log2(title, low, high, size),
         linear("sampled L2 hit rate (%)", 0, min(1.0, 1.1 * top), share),
         width=370,
         height=240,
     )
-    for row in known.iter_rows(named=True):
+    for l2 in sorted({known for gpu in layers["gpu"] if (known := l2_bytes.get(gpu))}):
+        if chart.x.low <= l2 <= chart.x.high:
+            chart.rule(l2)
+    for row in layers.iter_rows(named=True):
         lo, hi = row["hit_lo_frac"], row["hit_hi_frac"]
         tip = (
             f"layer {row['layer']} {short_name(row['label'] or '', 50)}: hit rate "
-            f"{share(row['hit_frac'])} {bounds(lo, hi, '1')}, {text(row[column])}"
+            f"{share(row['hit_frac'])} {bounds(lo, hi, '1')}, {size(row[column])}"
         )
         interval = None if lo is None or hi is None else (lo, hi)
         chart.point(row[column], row["hit_frac"], "c1", tip, interval=interval)

@@ -63,7 +63,7 @@ def timeline(diagnosis: Diagnosis) -> dict[str, Any] | None:
     return {
         "origin": origin,
         "span": span,
-        "gpus": {g.index: printable(g.name) for g in diagnosis.gpus if g.used},
+        "gpus": _gpus(diagnosis, tracks),
         "tracks": tracks,
         "series": [] if samples is None else _all_series(samples, origin),
         "marks": _marks(diagnosis, origin),
@@ -71,6 +71,13 @@ def timeline(diagnosis: Diagnosis) -> dict[str, Any] | None:
         "names": list(texts.names),
         "legend": [[label, colour] for label, colour in COLOURS.items() if label in used],
     }
+
+
+def _gpus(diagnosis: Diagnosis, tracks: list[dict[str, Any]]) -> dict[int, str]:
+    """GPUs with a track, by index, and their names as far as they are known."""
+    names = {g.index: printable(g.name) for g in diagnosis.gpus}
+    used = sorted({t["gpu"] for t in tracks if t["gpu"] is not None})
+    return {gpu: names.get(gpu, "") for gpu in used}
 
 
 class _Texts:

@@ -7,9 +7,11 @@ one box that says how many it stands for; long ones stay as they are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.views import metrics
@@ -122,25 +124,39 @@ def _steps(trace: Trace) -> pl.DataFrame:
 
 def _thinned(rows: pl.DataFrame) -> pl.DataFrame:
     """Merge short neighbours of a track within cells of time, coarser until all of it fits."""
+    rows = rows.sort("track", "start_ns", "end_ns", maintain_order=True).with_row_index("at")
+    resolution = _resolution(*(rows[c].to_numpy() for c in ("track", "start_ns", "end_ns")))
     length = pl.col("end_ns") - pl.col("start_ns")
-    rows = rows.with_row_index("at")
-    resolution = 1
-    while True:
-        cell = pl.when(length < resolution).then(pl.col("start_ns") // resolution)
-        own = pl.when(length >= resolution).then(pl.col("at"))
-        keyed = rows.with_columns(cell.alias("cell"), own.alias("own"))
-        if keyed.select(pl.struct("track", "cell", "own").n_unique()).item() <= MOST_BOXES:
-            break
-        resolution = max(_FIRST_NS, 2 * resolution)
-    longest = pl.col("kind", "name").sort_by(length, descending=True, maintain_order=True)
-    return keyed.group_by("track", "cell", "own").agg(
+    cell = pl.when(length < resolution).then(pl.col("start_ns") // resolution)
+    own = pl.when(length >= resolution).then(pl.col("at"))
+    keyed = rows.with_columns(cell.alias("cell"), own.alias("own"))
+    return keyed.group_by("track", "cell", "own", maintain_order=True).agg(
         pl.col("gpu", "lane", "stream").first(),
         pl.col("start_ns").min(),
         pl.col("end_ns").max(),
         length.sum().alias("busy_ns"),
         pl.len().alias("n"),
-        longest.first(),
+        pl.col("kind", "name").get(length.arg_max()),
     )
+
+
+def _resolution(track: NDArray[Any], start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
+    """Return the cell length in ns, 1 or `_FIRST_NS` times a power of two, at which all fits.
+
+    Args:
+        track: Track of each piece of work, ascending.
+        start: int64[n], ns, ascending within a track.
+        end: int64[n], ns.
+    """
+    resolution = 1
+    while True:
+        short = end - start < resolution
+        cells, tracks = start[short] // resolution, track[short]
+        changes = (np.diff(cells) != 0) | (np.diff(tracks) != 0)
+        merged = int(np.count_nonzero(changes)) + bool(cells.size)
+        if int(np.count_nonzero(~short)) + merged <= max(MOST_BOXES, 1):
+            return resolution
+        resolution = max(_FIRST_NS, 2 * resolution)
 
 
 @view("gpu_metrics", "metric_names", of=[used_gpus])

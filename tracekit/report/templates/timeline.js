@@ -13,7 +13,7 @@ function createTimeline(into, raw) {
     className: 'tl-scroll', tabIndex: 0, role: 'application', 'aria-label':
       'Timeline of device work. Plus and minus zoom, arrows move, up and down choose a track, comma and point a box, zero shows everything.',
   }, head, body, tip);
-  const said = make('p', { className: 'tl-said', role: 'status', 'aria-live': 'polite' });
+  const said = make('p', { className: 'tl-said', role: 'status', 'aria-live': 'polite' }, 'Choose a box to read what it is.');
   const range = make('span', { className: 'range' });
   const button = (text, label, act) => {
     const node = make('button', { type: 'button', 'aria-label': label, title: label }, text);
