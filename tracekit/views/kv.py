@@ -200,9 +200,9 @@ def kv_layout(trace: Trace) -> pl.DataFrame:
     if cache.records.is_empty():
         return pl.DataFrame(schema=LAYOUT)
     records = cache.records.select(*_LABELS.values(), *MEASURED, "t_alloc_ns", "t_free_ns")
-    over_time = [live_at(records, t).with_columns(t_ns=pl.lit(t)) for t in cache.times]
+    over_time = [live_at(records, t).with_columns(t_ns=pl.lit(t, pl.Int64)) for t in cache.times]
     fullest = [
-        live_at(records.filter(pl.col("pool_id") == pool), t).with_columns(t_ns=pl.lit(t))
+        live_at(records.filter(pl.col("pool_id") == pool), t).with_columns(t_ns=pl.lit(t, pl.Int64))
         for pool, t in cache.peaks.items()
     ]
     always, peak = pl.concat(over_time), pl.concat(fullest)
