@@ -93,9 +93,7 @@ def dram(db: sqlite3.Connection, kernels: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def by_range(
-    db: sqlite3.Connection, kernels: pd.DataFrame, strings: pd.Series
-) -> pd.DataFrame:
+def by_range(db: sqlite3.Connection, kernels: pd.DataFrame, strings: pd.Series) -> pd.DataFrame:
     """Kernel count and time by the NVTX range around the launching call."""
     calls = pd.read_sql(
         "SELECT start AS launch, globalTid, correlationId FROM CUPTI_ACTIVITY_KIND_RUNTIME", db
