@@ -17,6 +17,7 @@ KERNELS, SAMPLES, FILTERED, TEXT = (
     "NVTX, 7 of 20 columns with text",
 )
 PAGES = "tracekit pages"
+FREE = "tracekit analyze"
 GOAL_KERNELS = 5_000_000
 FLAT = 1.15
 """How much memory may differ between sizes and still count as flat."""
@@ -92,7 +93,7 @@ class _Book:
 
     def slope(self, kind: str) -> float | None:
         """Return the exponent of seconds or peak_bytes over the sizes, without a budget."""
-        free = [s for s in self.growth if s.way == "free" and getattr(s, kind) is not None]
+        free = [s for s in self.growth if s.way == FREE and getattr(s, kind) is not None]
         return exponent([s.kernels for s in free], [getattr(s, kind) for s in free])
 
     def at_goal(self, kind: str) -> tuple[float | None, str]:
@@ -100,7 +101,7 @@ class _Book:
 
         Extrapolated means along the line through the two largest sizes.
         """
-        free = [s for s in self.growth if s.way == "free" and getattr(s, kind) is not None]
+        free = [s for s in self.growth if s.way == FREE and getattr(s, kind) is not None]
         points = sorted((s.kernels, float(getattr(s, kind))) for s in free)
         if points and points[-1][0] >= GOAL_KERNELS:
             return points[-1][1], ""
@@ -111,7 +112,7 @@ class _Book:
 
     def bound_spread(self) -> float | None:
         """Return the largest over the smallest peak where the budget binds."""
-        bound = [s for s in self.growth if s.way.startswith("--memory")]
+        bound = [s for s in self.growth if s.way.startswith(f"{FREE} --memory")]
         peaks = [s.peak_bytes for s in bound if s.kernels > min(b.kernels for b in bound)]
         known = [p for p in peaks if p is not None]
         return max(known) / min(known) if len(known) > 1 else None
@@ -168,12 +169,14 @@ def _start(book: _Book) -> list[Verdict]:
     smallest = book.one("cold", "start", "analyze nvtx_only_2022_4 (smallest)")
     kernels = book.one("cold", "start", "analyze int4_dequant (has kernels)")
     return [
-        Verdict("smallest fixture end to end, warm", "s", 1, False, smallest and smallest.seconds),
-        Verdict(
-            "smallest with kernels end to end, warm", "s", 1, False, kernels and kernels.seconds
-        ),
+        Verdict("smallest fixture end to end, warm", "s", 1, False, _seconds(smallest)),
+        Verdict("smallest with kernels end to end, warm", "s", 1, False, _seconds(kernels)),
         Verdict("200k nested ranges, 200k kernels: memory", "MB", 300, False, _nested_mb(book)),
     ]
+
+
+def _seconds(series: Series | None) -> float | None:
+    return None if series is None else series.seconds
 
 
 def _nested_mb(book: _Book) -> float | None:

@@ -20,16 +20,17 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 PACKAGES = ("polars", "numba", "numpy", "pandas", "adbc-driver-sqlite", "connectorx")
 BASELINES = {
     "loads": ("pandas.read_sql", "cat"),
-    "whole": ("tracekit analyze",),
-    "tools": ("tracekit analyze",),
-    "cold": (),
-    "nesting": (),
+    "whole": ("", "tracekit analyze"),
+    "tools": ("", "tracekit analyze"),
+    "cold": ("", ""),
+    "nesting": ("", ""),
 }
-"""Suite -> the ways that its others are compared with."""
+"""Suite -> the way that the others are faster than, and the one that they are slower than."""
+KINDS = ("seconds", "cpu_seconds")
 TITLES = {
     "loads": "Column loads, each in a fresh process, imports and compiled code outside the clock",
     "whole": "All analyses, whole process",
-    "tools": "All analyses against other tools, whole process, a fresh copy of the report each time",
+    "tools": "All analyses against other tools, whole process, a fresh copy of the report each",
     "growth": "Growth with the size of the report",
     "nesting": "Innermost range of every kernel, ranges nested 100 deep",
     "cold": "Starting up",
@@ -109,37 +110,38 @@ def _goals(series: Sequence[Series]) -> str:
 
 
 def _suite(suite: str, series: Sequence[Series]) -> str:
-    """One line a series; times of the work's baselines over it, or its own over cat's."""
-    baselines = BASELINES[suite]
+    """One line a series, with the ratios to the baselines of the same work."""
+    slow, fast = BASELINES[suite]
     of = {(s.work, s.way): s for s in series}
     head = ["work", "way", "kernels", "runs", "median", "range", "CPU", "peak anon"]
-    head += [f"time / {name}" for name in baselines]
-    head += [f"CPU / {name}" for name in baselines[:1]]
-    rows = []
+    head += [f"times faster than {slow}", "by CPU time"] if slow else []
+    head += [f"time / {fast}", "CPU / same"] if fast else []
+    rows: list[Sequence[str]] = []
     for s in series:
         cells = [s.work, s.way, f"{s.kernels:,}" if s.kernels else ""]
         if s.seconds is None:
-            rows.append((*cells, "", s.note, *[""] * (len(head) - 5)))
+            rows.append((*cells, "0", s.note, *[""] * (len(head) - 5)))
             continue
         times = [r.seconds for r in s.runs]
         cells += [str(len(times)), _seconds(s.seconds)]
         cells += [f"{_seconds(min(times))} to {_seconds(max(times))}"]
         cells += [_seconds(s.cpu_seconds), _megabytes(s.peak_bytes)]
-        cells += [_over(s, of.get((s.work, name)), "seconds") for name in baselines]
-        cells += [_over(s, of.get((s.work, name)), "cpu_seconds") for name in baselines[:1]]
-        rows.append(tuple(cells))
-    return _table(tuple(head), rows)
+        if slow:
+            cells += [_over(of.get((s.work, slow)), s, kind) for kind in KINDS]
+        if fast:
+            cells += [_over(s, of.get((s.work, fast)), kind) for kind in KINDS]
+        rows.append(cells)
+    return _table(head, rows)
 
 
-def _over(series: Series, base: Series | None, kind: str) -> str:
-    own, other = getattr(series, kind), getattr(base, kind, None)
-    return f"{own / other:.3g}" if own is not None and other else ""
+def _over(above: Series | None, below: Series | None, kind: str) -> str:
+    top, bottom = getattr(above, kind, None), getattr(below, kind, None)
+    return f"{top / bottom:.3g}" if top is not None and bottom else ""
 
 
 def _growth(series: Sequence[Series]) -> str:
     """One line a size and way, and the fitted exponents of each way."""
     head = ("way", "kernels", "runs", "median", "CPU", "peak anon", "printed")
-    ordered = sorted(series, key=lambda s: (s.way, s.kernels))
     rows = [
         (
             s.way,
@@ -150,10 +152,10 @@ def _growth(series: Sequence[Series]) -> str:
             _megabytes(s.peak_bytes),
             f"{max(r.output_bytes for r in s.runs) / 1e3:.1f} kB" if s.runs else "",
         )
-        for s in ordered
+        for s in series
     ]
-    for way in dict.fromkeys(s.way for s in ordered):
-        own = [s for s in ordered if s.way == way and s.runs]
+    for way in dict.fromkeys(s.way for s in series if s.runs):
+        own = [s for s in series if s.way == way and s.runs]
         fits = [_slope(own, kind) for kind in ("seconds", "cpu_seconds", "peak_bytes")]
         rows.append((way, "exponent", "", *fits, ""))
     return _table(head, rows)

@@ -144,21 +144,22 @@ def tools(plan: Plan) -> list[Series]:
         shutil.copyfile(path, copy)
 
     diagnose = ("diagnose", str(copy), "--session", str(copies / "session"))
-    ways = {
+    ways: dict[str, tuple[str | None, ...]] = {
         "tracekit analyze": tuple(python(*ANALYZE, str(copy))),
         "pandas script": tuple(python("-m", "benchmarks.pandas_script", str(copy))),
         "nsys stats": (shutil.which("nsys"), "stats", str(copy)),
         "nsys-ai diagnose (GPU 0 only)": (plan.tool, *diagnose),
     }
     cases, absent = [], []
-    for way, (program, *arguments) in ways.items():
+    for way, command in ways.items():
         series = Series("tools", "all analyses", way, plan.tool_kernels)
-        if program is None:
+        words = [word for word in command if word is not None]
+        if len(words) < len(command):
             series.note = "not installed"
             absent.append(series)
         else:
-            home = {"HOME": str(copies)} if program == plan.tool else {}
-            cases.append(Case(series, [program, *arguments], env=home, prepare=fresh))
+            home = {"HOME": str(copies)} if words[0] == plan.tool else {}
+            cases.append(Case(series, words, env=home, prepare=fresh))
     measured = interleaved(cases, plan.rounds, plan.tell)
     shutil.rmtree(copies, ignore_errors=True)
     return measured + absent
@@ -166,16 +167,14 @@ def tools(plan: Plan) -> list[Series]:
 
 def growth(plan: Plan) -> list[Series]:
     """All analyses at several sizes, free and with a memory budget that binds."""
-    budget = str(plan.budget_bytes)
+    budget = ("--memory", f"{plan.budget_bytes // 10**6}MB")
     cases = []
-    for kernels in plan.sizes:
-        path = str(plan.report(kernels))
-        series = Series("growth", "all analyses", "free", kernels)
-        cases.append(Case(series, python(*ANALYZE, path)))
-        series = Series("growth", "all analyses", f"--memory {budget}", kernels)
-        cases.append(Case(series, python(*ANALYZE, path, "--memory", budget)))
-        series = Series("growth", "all analyses", "--format json", kernels)
-        cases.append(Case(series, python(*ANALYZE, path, "--format", "json")))
+    for options in ((), budget, ("--format", "json")):
+        way = " ".join(("tracekit analyze", *options))
+        for kernels in plan.sizes:
+            series = Series("growth", "all analyses", way, kernels)
+            command = python(*ANALYZE, str(plan.report(kernels)), *options)
+            cases.append(Case(series, command))
     _warm(str(plan.report(plan.sizes[-1])))
     return interleaved(cases, plan.long_rounds, plan.tell)
 
