@@ -184,6 +184,23 @@ def test_a_table_of_5000_rows_turns_pages_sorts_and_filters(opened):
     assert count.text == "0 rows (of 5,000)"
 
 
+def test_the_only_row_of_a_wide_table_reads_downwards(chromium, recorded_page):
+    page = Page(chromium, recorded_page("int4_dequant"))
+    facts = page.js(
+        "return [...document.querySelectorAll('details.frame')]"
+        ".find((d) => d.querySelector('.headline').textContent === 'facts')"
+    )
+    facts.find_element("css selector", "summary").click()
+    page.until("return arguments[0].querySelector('table.row') !== null", facts)
+    line = page.js(
+        "return [...[...arguments[0].querySelectorAll('tr')]"
+        ".find((r) => r.cells[0].textContent === 'n reports').cells].map((c) => c.textContent)",
+        facts,
+    )
+    assert line[1] == "1"
+    assert facts.find_elements("css selector", "input") == []
+
+
 def test_what_was_not_measured_sorts_last_and_is_no_number(opened):
     table = open_frame(opened)
     header(table, "dram read").click()

@@ -22,7 +22,7 @@ from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.report import summary
 from tracekit.report.evidence import analysis_of
 from tracekit.report.names import printable, shorten
-from tracekit.report.page_data import DEFAULT_TOP, evidence, script_json, tables
+from tracekit.report.page_data import evidence, fitting_tables, script_json, tables
 from tracekit.report.page_pictures import pictures
 from tracekit.report.timeline import timeline
 from tracekit.report.units import duration, share
@@ -39,9 +39,9 @@ def render(diagnosis: Diagnosis, *, top: int | None = None) -> str:
 
     Args:
         diagnosis: What to show; with `Diagnosis.pictures` it has a timeline and maps.
-        top: Rows of every table; None for 5,000.
+        top: Rows of every table; None for 5,000, fewer where the page would grow too large.
     """
-    drawn = tables(diagnosis, DEFAULT_TOP if top is None else top)
+    drawn = fitting_tables(diagnosis) if top is None else tables(diagnosis, top)
     findings = [_finding(diagnosis, f, drawn) for f in diagnosis.findings]
     data = {
         "tables": drawn,

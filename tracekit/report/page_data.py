@@ -22,11 +22,14 @@ from tracekit.report.evidence import (
 from tracekit.report.names import printable
 from tracekit.report.units import unit_of_column
 
-__all__ = ["DEFAULT_TOP", "evidence", "script_json", "tables"]
+__all__ = ["DEFAULT_TOP", "evidence", "fitting_tables", "script_json", "tables"]
 
 DEFAULT_TOP = 5_000
 """Rows of every table unless more are asked for."""
+MOST_BYTES = 2_000_000
+"""What all tables of a page together may take before they are cut shorter."""
 _TEXT = 300
+_FEWEST = 20
 _EXACT = 2**53
 _SPANS = (("start_ns", "end_ns"), ("last_start_ns", "last_end_ns"))
 _BREAKS_OUT = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -37,6 +40,16 @@ def script_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # A lone surrogate has no UTF-8 form; the five others end a script or a line of it.
     return text.encode("utf-8", "backslashreplace").decode("utf-8").translate(_BREAKS_OUT)
+
+
+def fitting_tables(diagnosis: Diagnosis) -> list[dict[str, Any]]:
+    """Return the tables (see `tables`) with as many rows as `MOST_BYTES` hold, at least ten."""
+    top = DEFAULT_TOP
+    while True:
+        drawn = tables(diagnosis, top)
+        if top <= _FEWEST or len(script_json(drawn).encode()) <= MOST_BYTES:
+            return drawn
+        top //= 2
 
 
 def tables(diagnosis: Diagnosis, top: int) -> list[dict[str, Any]]:
@@ -90,7 +103,7 @@ def _column(shown: pl.DataFrame, name: str, about: Column | None) -> dict[str, A
     """One column: h heading, t what it means, v values, and how to print: f and d, or s."""
     series = shown[name]
     values = series.to_list()
-    means = about.doc if about else ""
+    means = about.doc if about and about.doc != name.replace("_", " ") else ""
     if not series.dtype.is_numeric() or any(v is not None and abs(v) > _EXACT for v in values):
         texts = [None if v is None else cell_text(v, _TEXT) for v in values]
         place = {text: i for i, text in enumerate(sorted({t for t in texts if t is not None}))}

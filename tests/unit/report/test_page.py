@@ -14,7 +14,7 @@ import pytest
 from tests.diagnoses import CRITICAL, DEQUANT, NO_GPU, OPAQUE, STEPS
 from tracekit.model.analysis import Evidence
 from tracekit.model.table import Column, Table
-from tracekit.report import page
+from tracekit.report import page, page_data
 from tracekit.report.page_data import evidence, script_json, tables
 from tracekit.report.page_pictures import pictures
 from tracekit.report.page_svg import linear, log2, nice_ticks
@@ -166,6 +166,16 @@ def test_5000_windows_stay_below_3_mb():
     text = page.render(replace(DEQUANT, frames={"allreduce_contention": {"windows": frame}}))
     assert len(text.encode()) < 500_000
     assert data_of(text)["tables"][0]["shown"] == 5_000
+
+
+def test_tables_are_cut_shorter_before_the_page_grows_too_large(monkeypatch):
+    monkeypatch.setattr(page_data, "MOST_BYTES", 60_000)
+    frame = pl.DataFrame({"length_ns": range(10**8, 10**8 + 40_000)})
+    [table] = page_data.fitting_tables(replace(DEQUANT, frames={"a": {"t": frame}}))
+    assert (table["rows"], table["shown"]) == (40_000, 5_000)
+    wide = frame.select(pl.col("length_ns").alias(f"x{i}_ns") for i in range(4))
+    [table] = page_data.fitting_tables(replace(DEQUANT, frames={"a": {"t": wide}}))
+    assert (table["rows"], table["shown"]) == (40_000, 1_250)
 
 
 def runs(n_layers, n_blocks):

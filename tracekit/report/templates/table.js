@@ -1,5 +1,6 @@
 // Tables that sort, filter and turn pages: only the rows of one page are in the document.
 const PAGE_ROWS = 25;
+const LONGEST_ROW = 9;
 const CONDITION = /^(.+?)(<=|>=|<|>|=)(.+)$/;
 const squeezed = (text) => text.toLowerCase().replace(/[\s_]/g, '');
 
@@ -59,15 +60,32 @@ function cell(column, row) {
   return td;
 }
 
+/** Draw the only row of a wide table as one line a column, with what the column means. */
+function drawRow(into, table, columns, row, title) {
+  const lines = columns.map((column) => make('tr', {},
+    make('th', { scope: 'row' }, column.h), cell(column, row), make('td', { className: 'means' }, column.t)));
+  const tools = title ? [make('div', { className: 'grid-tools' }, make('span', { className: 'title' }, title))] : [];
+  into.replaceChildren(...tools, make('table', { className: 'plain row', 'aria-label': title || table.title }, make('tbody', {}, ...lines)));
+}
+
+function absentNote(table) {
+  return make('p', { className: 'absent' }, `Not measured in any row: ${table.absent.join(', ')}.`);
+}
+
 /** Draw a table into `into`. `only` restricts rows, `picked` columns; `go` shows a stretch of time. */
 function drawTable(into, table, { title = '', only = null, picked = null, total = table.rows, go = null }) {
   const columns = picked ? picked.map((i) => table.columns[i]) : table.columns;
   const all = only || Array.from({ length: table.shown }, (_, i) => i);
+  if (all.length === 1 && columns.length > LONGEST_ROW) {
+    drawRow(into, table, columns, all[0], title);
+    if (!picked && table.absent.length) into.append(absentNote(table));
+    return;
+  }
   const state = { rows: all, page: 0, column: null, descending: false };
   const span = go && table.span ? table.span.map((i) => table.columns[i]) : null;
 
   const search = make('input', {
-    type: 'search', placeholder: 'filter: words or length>50', 'aria-label': `Filter ${title || table.title}`,
+    type: 'search', placeholder: 'filter: words, column>5', 'aria-label': `Filter ${title || table.title}`,
   });
   const count = make('span', { className: 'count', role: 'status' });
   const previous = make('button', { type: 'button', 'aria-label': 'Previous page' }, '‹');
@@ -138,7 +156,7 @@ function drawTable(into, table, { title = '', only = null, picked = null, total 
     make('thead', {}, make('tr', {}, ...lead, ...heads)), body);
   into.replaceChildren(tools, make('div', { className: 'grid-scroll', tabIndex: 0, role: 'region', 'aria-label': `${title || table.title}, scrolls sideways` }, grid));
   if (!picked && table.absent.length) {
-    into.append(make('p', { className: 'absent' }, `Not measured in any row: ${table.absent.join(', ')}.`));
+    into.append(absentNote(table));
   }
   draw();
 }
