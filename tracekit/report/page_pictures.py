@@ -129,7 +129,7 @@ def _chain(chart: Chart, at: int, origin: int, row: dict[str, object]) -> None:
     layer = "" if row["layer"] is None else f"layer {row['layer']}: "
     tip = (
         f"{layer}{row['n_kernels']} x {short_name(str(row['kernel']), 60)}, {duration(busy)}, "
-        f"{duration(exposed)} exposed; then {duration(end - start - busy)} until "
+        f"{duration(exposed)} exposed; then {duration(max(0, end - start - busy))} until "
         f"{short_name(str(row['consumer']), 60)}"
     )
     band = (at - 0.32, at + 0.32)
