@@ -80,12 +80,15 @@ class Emitter:
             event: Name of an event of the grammar.
             values: One value for each of the event's keys; None means unknown.
         """
-        if not self.active:
+        if not self._started:
+            self._start()
+        tool = self._nvtx
+        if tool is None and self._sidecar is None:
             return
         start_ns = time.monotonic_ns()
         category = CATEGORY[event]
-        if self._nvtx is not None and category not in self._moved:
-            self._nvtx.mark(CATEGORY_NUMBER[category], text(event, values))
+        if tool is not None and category not in self._moved:
+            tool.mark(CATEGORY_NUMBER[category], text(event, values))
         elif self._sidecar is not None:
             self._sidecar.append(event, values, start_ns)
         self._spent(category, start_ns)

@@ -17,7 +17,7 @@ import weakref
 from types import ModuleType
 from typing import Any
 
-from .api import kv_block, kv_free, kv_realloc
+from .api import kv_free
 from .emitter import emitter
 from .patching import after
 
@@ -107,53 +107,26 @@ def _is_static(layer: Any) -> bool:
 
 
 def _look(seen: _Seen, layer: Any, index: int) -> None:
+    static = _is_static(layer)
     for kind, tensor in (("k", layer.keys), ("v", layer.values)):
         start_ns = time.monotonic_ns()
         before = seen.blocks.get((index, kind))
-        if tensor is None or tensor.numel() == 0:
+        addr = 0 if tensor is None else tensor.data_ptr()
+        if addr == 0:
             if before is not None:
                 del seen.blocks[index, kind]
                 kv_free(layer=index, kind=kind, seq=seen.seq, addr=before[0], device=before[1])
             continue
-        addr = tensor.data_ptr()
-        if addr == 0:
-            continue
-        storage = tensor.untyped_storage()
-        size = storage.nbytes() - tensor.storage_offset() * tensor.element_size()
+        whole = tensor.nbytes
+        capacity = tensor.shape[-2]
+        size = tensor.untyped_storage().nbytes() - tensor.storage_offset() * tensor.element_size()
         device = tensor.device.index
         seen.blocks[index, kind] = (addr, device)
-        tokens, used = _filled(seen, layer, index, tensor)
+        tokens = min(seen.tokens[index], capacity) if static else capacity
+        used = whole * tokens // capacity
         emitter.spend("kv", time.monotonic_ns() - start_ns)
-        if (before is None and _is_static(layer)) or (before is not None and before[0] == addr):
-            kv_block(
-                layer=index,
-                seq=seen.seq,
-                block=0,
-                kind=kind,
-                addr=addr,
-                bytes=size,
-                used=used,
-                op="alloc" if before is None else "append",
-                device=device,
-            )
+        if (before is None and static) or (before is not None and before[0] == addr):
+            op = "alloc" if before is None else "append"
+            emitter.mark("KV_BLOCK", (index, seen.seq, 0, kind, addr, size, used, op, device))
         else:
-            kv_realloc(
-                layer=index,
-                kind=kind,
-                seq=seen.seq,
-                addr=addr,
-                bytes=size,
-                used=used,
-                seq_len=tokens,
-                device=device,
-            )
-
-
-def _filled(seen: _Seen, layer: Any, index: int, tensor: Any) -> tuple[int, int]:
-    """Return (tokens held, bytes that hold them) of one layer's tensor."""
-    whole = tensor.numel() * tensor.element_size()
-    capacity = tensor.shape[-2]
-    if not _is_static(layer):
-        return capacity, whole
-    tokens = min(seen.tokens[index], capacity)
-    return tokens, whole * tokens // capacity
+            emitter.mark("KV_REALLOC", (index, kind, seen.seq, addr, size, used, tokens, device))

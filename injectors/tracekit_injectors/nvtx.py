@@ -1,9 +1,11 @@
-"""An NVTX client in ctypes, for a program that has none compiled in.
+"""NVTX from Python without a package: torch's own client, else one in ctypes.
 
 NVTX is header-only: a process that wants to be traced loads the library that the tool names in
-``NVTX_INJECTION64_PATH`` and hands it a table of function-pointer slots, which the tool fills.
-This module is that client: a domain of its own, unregistered messages (they arrive in the export's
-``text`` column), categories. Without a tool nothing is loaded.
+``NVTX_INJECTION64_PATH`` and hands it a table of function-pointer slots, which the tool fills. A
+CUDA build of torch has such a client compiled in, and every tool knows it, so it is used where the
+program has imported torch; its markers stand in the default domain. Otherwise this module is that
+client itself, with a domain and categories of its own. Messages are unregistered either way, so
+that they arrive in the export's ``text`` column. Without a tool nothing is loaded.
 
 Source: NVTX's public C headers (``nvtxInit.h``, ``nvtxTypes.h``), version 3.
 """
@@ -12,8 +14,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 __all__ = ["PATH_VARIABLE", "Nvtx", "connect"]
 
@@ -21,7 +25,7 @@ PATH_VARIABLE = "NVTX_INJECTION64_PATH"
 _NVTX_VERSION = 3
 _ETID_CALLBACKS, _ETID_VERSION_INFO = 1, 3
 _CORE, _CORE2 = 1, 5
-_SLOTS = {_CORE: 16, 2: 15, 3: 16, 4: 7, _CORE2: 16, 6: 7}
+_SLOTS = {_CORE: 16, 2: 9, 3: 15, 4: 7, _CORE2: 16, 6: 7}
 """Slots of each function table (core, CUDA, OpenCL, CUDART, core2, sync); slot 0 is unused."""
 _MARK_EX, _PUSH_EX, _POP, _NAME_CATEGORY, _DOMAIN_CREATE = 1, 4, 5, 8, 11
 _MESSAGE_ASCII = 1
@@ -49,10 +53,11 @@ _GetTable = ctypes.CFUNCTYPE(
 )
 _SetVersion = ctypes.CFUNCTYPE(None, ctypes.c_uint32)
 _GetExport = ctypes.CFUNCTYPE(_Pointer, ctypes.c_uint32)
-_Create = ctypes.CFUNCTYPE(_Pointer, ctypes.c_char_p)
-_NameCategory = ctypes.CFUNCTYPE(None, _Pointer, ctypes.c_uint32, ctypes.c_char_p)
-_Event = ctypes.CFUNCTYPE(ctypes.c_int, _Pointer, _Pointer)
-_PopRange = ctypes.CFUNCTYPE(ctypes.c_int, _Pointer)
+# Called with the interpreter's lock held: giving it up and taking it back costs more than the call.
+_Create = ctypes.PYFUNCTYPE(_Pointer, ctypes.c_char_p)
+_NameCategory = ctypes.PYFUNCTYPE(None, _Pointer, ctypes.c_uint32, ctypes.c_char_p)
+_Event = ctypes.PYFUNCTYPE(ctypes.c_int, _Pointer, _Pointer)
+_PopRange = ctypes.PYFUNCTYPE(ctypes.c_int, _Pointer)
 
 
 class _Callbacks(ctypes.Structure):
@@ -109,8 +114,43 @@ def _nothing(*_arguments: object) -> int:
     return 0
 
 
-class Nvtx:
-    """A domain of a listening tool.
+class Nvtx(Protocol):
+    """What a listening tool is told through."""
+
+    def mark(self, category: int, text: str) -> None:
+        """Emit one mark with an unregistered ASCII message."""
+
+    def push(self, category: int, text: str) -> None:
+        """Open a range on this thread."""
+
+    def pop(self) -> None:
+        """Close the innermost range of this thread."""
+
+
+class _Torch:
+    """The client that a CUDA build of torch has compiled in.
+
+    Args:
+        module: ``torch._C._nvtx``.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self._mark = module.markA
+        self._push = module.rangePushA
+        self._pop = module.rangePop
+
+    def mark(self, _category: int, text: str) -> None:
+        self._mark(text)
+
+    def push(self, _category: int, text: str) -> None:
+        self._push(text)
+
+    def pop(self) -> None:
+        self._pop()
+
+
+class _Direct:
+    """A domain of a listening tool, through the client in this module.
 
     Args:
         client: The filled tables.
@@ -128,15 +168,12 @@ class Nvtx:
             name_category(self._domain, number, name.encode("ascii"))
 
     def mark(self, category: int, text: str) -> None:
-        """Emit one mark with an unregistered ASCII message."""
         self._mark(self._domain, _filled(category, text))
 
     def push(self, category: int, text: str) -> None:
-        """Open a range on this thread."""
         self._push(self._domain, _filled(category, text))
 
     def pop(self) -> None:
-        """Close the innermost range of this thread."""
         self._pop(self._domain)
 
 
@@ -168,11 +205,14 @@ def connect(domain: str, categories: Mapping[str, int], path: str | None = None)
         path: The tool's library; None takes ``NVTX_INJECTION64_PATH``.
 
     Returns:
-        The domain, or None when no tool listens or it does not take NVTX.
+        The way to it, or None when no tool listens or it does not take NVTX.
     """
     path = path or os.environ.get(PATH_VARIABLE)
     if not path or ctypes.sizeof(_Pointer) != 8:
         return None
+    module = getattr(sys.modules.get("torch._C"), "_nvtx", None)
+    if all(hasattr(module, name) for name in ("markA", "rangePushA", "rangePop")):
+        return _Torch(module)
     client = _Client()
     try:
         initialize = ctypes.CDLL(path).InitializeInjectionNvtx2
@@ -186,4 +226,4 @@ def connect(domain: str, categories: Mapping[str, int], path: str | None = None)
         return None
     if not client.slots[_CORE2][_MARK_EX]:
         return None
-    return Nvtx(client, domain, categories)
+    return _Direct(client, domain, categories)

@@ -15,7 +15,8 @@ from pathlib import Path
 from tracekit_injectors import environment as injector
 from tracekit_injectors.nvtx import PATH_VARIABLE
 
-from tracekit.recording.nsys import INSTALL_HINT, Nsys, ask, candidates, find
+from tracekit.recording import nsys as nsys_module
+from tracekit.recording.nsys import INSTALL_HINT, Nsys, ask, find
 from tracekit.recording.options import metric_devices
 
 __all__ = ["Check", "State", "checks"]
@@ -69,7 +70,7 @@ def checks() -> Iterator[Check]:
 
 def _nsys(nsys: Nsys | None) -> Check:
     if nsys is None:
-        broken = [str(path) for path in candidates() if path.is_file()]
+        broken = [str(path) for path in nsys_module.candidates() if path.is_file()]
         found = f"found, but silent: {broken[0]}" if broken else "not found"
         return Check("nsys", State.FAIL, found, INSTALL_HINT)
     options = nsys.profile_options

@@ -95,6 +95,10 @@ class FakeTensor:
             count *= size
         return count
 
+    @property
+    def nbytes(self) -> int:
+        return self.numel() * self._item
+
     def element_size(self) -> int:
         return self._item
 
