@@ -12,6 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracekit.numerics import sweeps
+
 Ns: TypeAlias = NDArray[np.int64]
 Intervals: TypeAlias = tuple[Ns, Ns]
 
@@ -27,6 +29,8 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
         The union, at most n members.
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    if s.size >= sweeps.WORTH_COMPILING:
+        return _union_swept(s, e)
     keep = e > s
     if not keep.all():
         s, e = s[keep], e[keep]
@@ -34,6 +38,14 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
         order = np.argsort(s)
         s, e = s[order], e[order]
     return _merge_sorted(s, e, 0)
+
+
+def _union_swept(s: Ns, e: Ns) -> Intervals:
+    s, e = np.ascontiguousarray(s), np.ascontiguousarray(e)
+    if not sweeps.ascends(s):
+        order = np.argsort(s, kind="stable")
+        s, e = s[order], e[order]
+    return sweeps.merged(s, e)
 
 
 def merge_windows(us: ArrayLike, ue: ArrayLike, gap_ns: int) -> Intervals:
@@ -129,6 +141,8 @@ def overlap_ns(starts: ArrayLike, ends: ArrayLike, us: ArrayLike, ue: ArrayLike)
     us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
     if us.size == 0:
         return np.zeros(s.size, np.int64)
+    if s.size + us.size >= sweeps.WORTH_COMPILING:
+        return sweeps.covered(*(np.ascontiguousarray(a) for a in (s, e, us, ue)))
     covered: Ns = np.maximum(_covered_until(e, us, ue) - _covered_until(s, us, ue), 0)
     return covered
 

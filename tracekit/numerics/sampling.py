@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracekit.numerics import sweeps
 from tracekit.numerics.intervals import Intervals, merge_windows, overlap_ns
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -155,11 +156,14 @@ def over_windows(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> Means:
         Means of size m. ``over_windows(c, *union).pooled()`` is the mean over a window set.
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    covered = _integral_between(samples, np.ones(samples.start.size, np.int64), s, e)
-    integral = _integral_between(samples, samples.value, s, e)
+    if s.size + samples.start.size >= sweeps.WORTH_COMPILING:
+        integral, known = _integrals_swept(samples, s, e)
+    else:
+        integral = _integral_between(samples, samples.value, s, e)
+        known = _integral_between(samples, np.ones(samples.start.size, np.int64), s, e)
     return Means(
         integral.astype(np.float64),
-        covered.astype(np.int64),
+        known.astype(np.int64),
         np.maximum(e - s, 0),
         samples.period_ns,
     )
@@ -246,6 +250,16 @@ def edge_fit(timestamps: ArrayLike, values: ArrayLike, us: ArrayLike, ue: ArrayL
         varies = samples.value.size >= MIN_EDGE_SAMPLES and np.ptp(samples.value) and np.ptp(busy)
         found.append(float(np.corrcoef(samples.value, busy)[0, 1]) if varies else np.nan)
     return EdgeFit(*found)
+
+
+def _integrals_swept(samples: Cells, s: Int64, e: Int64) -> tuple[Float64 | Int64, Float64 | Int64]:
+    value = samples.value
+    length = float((samples.end - samples.start).sum())
+    if value.size and float(np.abs(value).max()) * length >= _EXACT_BELOW:
+        value = value.astype(np.float64)
+    start, end = (np.ascontiguousarray(c) for c in samples[:2])
+    s, e = np.ascontiguousarray(s), np.ascontiguousarray(e)
+    return sweeps.integrals(start, end, np.ascontiguousarray(value), s, e)
 
 
 def _integral_between(

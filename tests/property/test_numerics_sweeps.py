@@ -1,0 +1,71 @@
+"""Sweeps against the NumPy forms that serve small inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.numerics import intervals, sampling, sweeps
+
+rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
+values = st.one_of(
+    st.lists(st.integers(-9, 9), min_size=30, max_size=30),
+    st.lists(st.floats(-9, 9), min_size=30, max_size=30),
+)
+
+
+def _arrays(found: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    start = np.array([s for s, _ in found], np.int64)
+    return start, start + np.array([length for _, length in found], np.int64)
+
+
+@settings(deadline=None)
+@given(rows)
+def test_unions_are_those_of_numpy(found: list[tuple[int, int]]) -> None:
+    s, e = _arrays(found)
+    swept, slow = intervals._union_swept(s, e), intervals.union(s, e)
+    assert [a.tolist() for a in swept] == [a.tolist() for a in slow]
+
+
+@settings(deadline=None)
+@given(rows, rows)
+def test_covered_time_is_that_of_numpy(found: list[tuple[int, int]], of: list) -> None:
+    (s, e), union = _arrays(found), intervals.union(*_arrays(of))
+    expected = intervals.overlap_ns(s, e, *union)
+    assert sweeps.covered(s, e, *union).tolist() == expected.tolist()
+
+
+@settings(deadline=None)
+@given(rows, rows, values)
+def test_integrals_are_those_of_numpy_to_the_last_digit(
+    found: list[tuple[int, int]], of: list, value: list
+) -> None:
+    (s, e), cells = _arrays(found), intervals.union(*_arrays(of))
+    samples = sampling.Cells(*cells, np.array(value)[: cells[0].size], 1)
+    integral, covered = sampling._integrals_swept(samples, s, e)
+    ones = np.ones(cells[0].size, np.int64)
+    assert integral.tolist() == sampling._integral_between(samples, samples.value, s, e).tolist()
+    assert covered.tolist() == sampling._integral_between(samples, ones, s, e).tolist()
+
+
+@settings(deadline=None)
+@given(rows, st.lists(st.integers(-1, 3), min_size=30, max_size=30))
+def test_each_lane_has_its_own_union(found: list[tuple[int, int]], lanes: list[int]) -> None:
+    s, e = _arrays(sorted(found))
+    lane = np.array(lanes[: s.size], np.int32)
+    starts, ends, first = sweeps.merged_lanes(s, e, lane, 4)
+    for k in range(4):
+        own = slice(first[k], first[k + 1])
+        expected = intervals.union(s[lane == k], e[lane == k])
+        assert [starts[own].tolist(), ends[own].tolist()] == [a.tolist() for a in expected]
+
+
+def test_large_inputs_are_swept() -> None:
+    rng = np.random.default_rng(0)
+    s = rng.integers(0, 10_000_000, sweeps.WORTH_COMPILING)
+    union = intervals.union(s, s + 20)
+    part = intervals.union(s[: s.size // 2], s[: s.size // 2] + 20)
+    assert intervals.overlap_ns(*part, *union).sum() == intervals.total_ns(*part)
+    cells = sampling.Cells(*union, np.full(union[0].size, 3), 20)
+    assert sampling.over_windows(cells, *part).mean.tolist() == [3.0] * part[0].size

@@ -1,0 +1,206 @@
+"""Machine-code sweeps behind `intervals` and `sampling`: one pass where NumPy needs ten.
+
+Every sweep keeps the place of its last answer and gallops on from there, so points in time order
+cost a few steps each and points in any order a binary search. The callers say what the arrays
+mean; here starts of rows ascend, and unions are sorted and disjoint.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.numerics.jit import compiled
+
+__all__ = ["WORTH_COMPILING", "ascends", "covered", "integrals", "merged", "merged_lanes"]
+
+Int64: TypeAlias = NDArray[np.int64]
+
+WORTH_COMPILING = 200_000
+"""From so many elements in one call on, a sweep is faster than NumPy and loading Numba."""
+_RO = "ro(int64[::1])"
+
+
+@compiled()
+def _last_until(times: Int64, t: int, hint: int) -> int:
+    """Index of the last of ascending `times` that is <= t, -1 without; near `hint` it is quick."""
+    low, high = -1, times.size
+    if hint >= 0 and times[hint] > t:
+        high, step = hint, 1
+        while high - step >= 0 and times[high - step] > t:
+            high -= step
+            step *= 2
+        low = max(high - step, -1)
+    elif hint >= 0:
+        low, step = hint, 1
+        while low + step < times.size and times[low + step] <= t:
+            low += step
+            step *= 2
+        high = min(low + step, times.size)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if times[middle] <= t:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled(f"boolean({_RO})")
+def ascends(times: Int64) -> bool:
+    """Whether no value is smaller than the one before.
+
+    Args:
+        times: int64[n], ns.
+    """
+    for i in range(1, times.size):  # noqa: SIM110 - `all` of a generator does not compile
+        if times[i] < times[i - 1]:
+            return False
+    return True
+
+
+@compiled(f"Tuple((int64[::1], int64[::1]))({_RO}, {_RO})")
+def merged(s: Int64, e: Int64) -> tuple[Int64, Int64]:
+    """Union of rows whose starts ascend; empty rows are left out.
+
+    Args:
+        s: int64[n], ns, ascending.
+        e: int64[n], ns.
+
+    Returns:
+        Starts and ends of the union, ns.
+    """
+    starts, ends = np.empty(s.size, np.int64), np.empty(s.size, np.int64)
+    n = 0
+    for i in range(s.size):
+        if e[i] > s[i]:
+            if n and s[i] <= ends[n - 1]:
+                ends[n - 1] = max(ends[n - 1], e[i])
+            else:
+                starts[n], ends[n] = s[i], e[i]
+                n += 1
+    return starts[:n].copy(), ends[:n].copy()
+
+
+@compiled(f"Tuple((int64[::1], int64[::1], int64[::1]))({_RO}, {_RO}, ro(int32[::1]), int64)")
+def merged_lanes(
+    s: Int64, e: Int64, lane: NDArray[np.int32], n_lanes: int
+) -> tuple[Int64, Int64, Int64]:
+    """Union of the rows of each lane, all in one pass.
+
+    Args:
+        s: int64[n], ns, ascending.
+        e: int64[n], ns.
+        lane: int32[n], lane of each row, negative for none.
+        n_lanes: Number of lanes.
+
+    Returns:
+        ``(starts, ends, first)``: the unions one after another, that of lane k in
+        ``first[k] : first[k + 1]``.
+    """
+    first = np.zeros(n_lanes + 1, np.int64)
+    reached = np.zeros(n_lanes, np.int64)
+    seen = np.zeros(n_lanes, np.bool_)
+    for i in range(s.size):
+        k = lane[i]
+        if k >= 0 and e[i] > s[i]:
+            if not seen[k] or s[i] > reached[k]:
+                first[k + 1] += 1
+                reached[k] = e[i]
+                seen[k] = True
+            else:
+                reached[k] = max(reached[k], e[i])
+    for k in range(n_lanes):
+        first[k + 1] += first[k]
+    starts, ends = np.empty(first[n_lanes], np.int64), np.empty(first[n_lanes], np.int64)
+    n = first[:n_lanes].copy()
+    for i in range(s.size):
+        k = lane[i]
+        if k >= 0 and e[i] > s[i]:
+            if n[k] > first[k] and s[i] <= ends[n[k] - 1]:
+                ends[n[k] - 1] = max(ends[n[k] - 1], e[i])
+            else:
+                starts[n[k]], ends[n[k]] = s[i], e[i]
+                n[k] += 1
+    return starts, ends, first
+
+
+@compiled(f"int64[::1]({_RO}, {_RO}, {_RO}, {_RO})")
+def covered(s: Int64, e: Int64, us: Int64, ue: Int64) -> Int64:
+    """Time of each row that a union covers.
+
+    Args:
+        s: int64[n], ns.
+        e: int64[n], ns.
+        us: int64[m], ns, starts of a union.
+        ue: int64[m], ns, its ends.
+
+    Returns:
+        int64[n], ns; 0 for rows with ``e <= s``.
+    """
+    found = np.zeros(s.size, np.int64)
+    if us.size == 0:
+        return found
+    before = np.zeros(us.size, np.int64)
+    for i in range(1, us.size):
+        before[i] = before[i - 1] + ue[i - 1] - us[i - 1]
+    place = 0
+    for i in range(s.size):
+        if e[i] > s[i]:
+            place = _last_until(us, s[i], max(place, 0))
+            until = 0
+            if place >= 0:
+                until = before[place] + min(s[i], ue[place]) - us[place]
+            last = _last_until(us, e[i], max(place, 0))
+            if last >= 0:
+                found[i] = before[last] + min(e[i], ue[last]) - us[last] - until
+    return found
+
+
+@compiled(
+    f"Tuple((int64[::1], int64[::1]))({_RO}, {_RO}, {_RO}, {_RO}, {_RO})",
+    f"Tuple((float64[::1], int64[::1]))({_RO}, {_RO}, ro(float64[::1]), {_RO}, {_RO})",
+)
+def integrals(
+    start: Int64, end: Int64, value: NDArray[Any], s: Int64, e: Int64
+) -> tuple[NDArray[Any], Int64]:
+    """Integral of a step function over each window, and how much of the window has a value.
+
+    Args:
+        start: int64[n], ns, starts of disjoint cells, ascending.
+        end: int64[n], ns, their ends.
+        value: int64[n] or float64[n], value in each cell.
+        s: int64[m], ns, starts of windows.
+        e: int64[m], ns, their ends.
+
+    Returns:
+        ``(integral, covered)``, both [m], in value times ns and in ns; 0 for empty windows.
+    """
+    whole, length = np.empty_like(value), np.empty(start.size, np.int64)
+    nothing = value.dtype.type(0)
+    total, time = nothing, 0
+    for i in range(start.size):
+        part = value[i] * (end[i] - start[i])
+        total += part
+        time += end[i] - start[i]
+        # What stood before a cell is the sum up to it less its own part: sums of floats come out
+        # as NumPy's do.
+        whole[i], length[i] = total - part, time - (end[i] - start[i])
+    integral, known = np.zeros(s.size, value.dtype), np.zeros(s.size, np.int64)
+    place = 0
+    for i in range(s.size):
+        if e[i] > s[i] and start.size:
+            place = _last_until(start, s[i], max(place, 0))
+            until, had = nothing, 0
+            if place >= 0:
+                part_ns = min(s[i], end[place]) - start[place]
+                until = whole[place] + value[place] * part_ns
+                had = length[place] + part_ns
+            last = _last_until(start, e[i], max(place, 0))
+            if last >= 0:
+                part_ns = min(e[i], end[last]) - start[last]
+                integral[i] = whole[last] + value[last] * part_ns - until
+                known[i] = length[last] + part_ns - had
+    return integral, known
