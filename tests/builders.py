@@ -25,7 +25,9 @@ COLUMNS: dict[str, str] = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": f"{_DEVICE} graphId graphExecId",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start end eventClass globalTid correlationId nameId"
     " returnValue",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_DEVICE} syncType eventId",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_DEVICE} syncType eventId eventSyncId",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "deviceId contextId greenContextId streamId correlationId"
+    " globalPid eventId eventSyncId",
     "CUDA_GRAPH_NODE_EVENTS": "start end eventClass globalTid nameId graphNodeId"
     " originalGraphNodeId",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": "start globalPid deviceId contextId address bytes memKind"

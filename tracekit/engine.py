@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,43 +12,22 @@ import polars as pl
 
 import tracekit
 from tracekit import analyses, parameters
-from tracekit.errors import InputError, UsageError
+from tracekit.errors import UsageError
 from tracekit.io.source import Reader
 from tracekit.model.analysis import Analysis, Finding, Level, Missing, settle
 from tracekit.model.catalog import CATALOG, record_command
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.model.trace import Gpu, Report, Trace
+from tracekit.model.trace import Gpu, Trace
 from tracekit.opening import Redact, open_trace
-from tracekit.views.activity import activity_span, used_gpus
+from tracekit.views.activity import used_gpus
 from tracekit.views.overview import overview
 from tracekit.views.pictures import pictures
 from tracekit.views.quality import quality
 
-__all__ = ["Inspection", "Redact", "analyze", "diagnose", "inspect", "open_trace", "run"]
+__all__ = ["Redact", "analyze", "diagnose", "open_trace", "run"]
 
 Progress = Callable[[str], None]
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What a report holds, for ``tracekit info``.
-
-    Attributes:
-        report: The file.
-        gpus: Physical GPUs.
-        rows: Canonical table to row count, present tables only.
-        span_ns: First and last moment of device activity; None without any.
-        metrics: Sampled counters, sorted; empty when none were recorded.
-        missing: Analysis to the required tables that hold no row.
-    """
-
-    report: Report
-    gpus: tuple[Gpu, ...]
-    rows: Mapping[str, int]
-    span_ns: tuple[int, int] | None
-    metrics: tuple[str, ...]
-    missing: Mapping[str, tuple[str, ...]]
 
 
 def analyze(
@@ -150,7 +129,7 @@ def diagnose(
     tell("data quality")
     return Diagnosis(
         reports=trace.reports,
-        gpus=_with_use(trace),
+        gpus=with_use(trace),
         alignment=trace.alignment,
         overview=head,
         quality=trace.view(quality),
@@ -165,7 +144,8 @@ def diagnose(
     )
 
 
-def _with_use(trace: Trace) -> tuple[Gpu, ...]:
+def with_use(trace: Trace) -> tuple[Gpu, ...]:
+    """Return the physical GPUs, those marked on which work was recorded."""
     used = trace.view(used_gpus)
     return tuple(replace(g, used=g.index in used) for g in trace.gpus)
 
@@ -248,29 +228,3 @@ def _provenance(redact: Redact, params: Mapping[str, str]) -> dict[str, Any]:
         "redact": redact,
         "params": dict(sorted(params.items())),
     }
-
-
-def inspect(path: Path, *, reader: Reader = "auto", salvage: bool = False) -> Inspection:
-    """Return what a report holds.
-
-    Raises:
-        InputError: It cannot be used.
-    """
-    with open_trace([path], reader=reader, salvage=salvage) as (trace, inputs):
-        if len(trace.reports) != 1:
-            message = "info takes one report"
-            raise InputError(message, path=path, hint="give one file of the folder")
-        metrics = trace.frame("metric_names").get_column("name").drop_nulls().unique().sort()
-        missing = {
-            n: tuple(t for t in analyses.load(n).requires if not trace.has(t))
-            for n in analyses.names()
-        }
-        report = inputs.readers[0].report
-        return Inspection(
-            report,
-            _with_use(trace),
-            report.tables,
-            trace.view(activity_span),
-            tuple(metrics),
-            missing,
-        )

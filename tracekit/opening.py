@@ -37,7 +37,7 @@ def open_trace(
     """Open one or several reports as one run.
 
     Args:
-        paths: Reports, or folders of reports.
+        paths: Reports, folders of reports, raw pages of Nsight Compute.
         window: Half-open session time in ns that events must touch; None for all.
         reader: How tables are read.
         salvage: Leave damaged tables out instead of refusing the file.
@@ -57,7 +57,8 @@ def open_trace(
     with ExitStack() as stack:
         inputs = open_inputs(paths, stack, reader=reader, salvage=salvage)
         readers = inputs.readers
-        reports = tuple(r.report for r in readers)
+        counted = tuple(one.report(i) for i, one in enumerate(inputs.ncu, len(readers)))
+        reports = (*(r.report for r in readers), *counted)
         offsets = [0] * len(readers)
         alignment: tuple[Alignment, ...] = ()
         if len(readers) > 1:
@@ -68,14 +69,14 @@ def open_trace(
         known = dict(settings or {})
         if fits is not None:
             known["cut"] = (*fits, allowed)
-        loader = RunLoader(readers, offsets, window or fits)
+        loader = RunLoader(readers, offsets, window or fits, inputs.ncu)
         trace = Trace(loader, reports, loader.gpus, alignment, settings=known)
         if redact != "no":
             trace = _redacted(trace, loader, keep_nvtx=redact == "keep nvtx")
             inputs.unreadable = {
                 f"input-{i}": "could not be used" for i in range(len(inputs.unreadable))
             }
-        if window is not None:
+        if window is not None and readers:
             _check_window(trace, Trace(RunLoader(readers, offsets), reports), window)
         yield trace, inputs
 

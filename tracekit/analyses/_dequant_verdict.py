@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
+from tracekit.analyses._dequant_bounds import traffic_amplification, weight_bits
+from tracekit.analyses._dequant_words import bounds, caveats, evidence, idle
 from tracekit.model.analysis import (
     Confidence,
     Evidence,
@@ -18,41 +19,24 @@ from tracekit.model.analysis import (
     Missing,
 )
 
-__all__ = ["traffic_amplification", "verdict"]
+__all__ = ["verdict"]
 
 OBSERVATIONS_FOR_SURE = 50
 NAMES_ONLY, NO_STEP_MARKS = 0.6, 0.6
 UNCLASSIFIED_LIMIT = 0.10
 AMPLIFIED, AMPLIFIED_SHARE = 3.0, 0.01
-_BITS = (
-    (4, re.compile(r"int4|nf4|fp4|4bit|awq|gptq|u4", re.IGNORECASE)),
-    (8, re.compile(r"int8|fp8|e4m3|e5m2|8bit", re.IGNORECASE)),
-)
 _SUMMED = ("all steps", "whole capture")
-
-
-def traffic_amplification(weight_bytes: float, output_bytes: float) -> float:
-    """DRAM bytes of dequantise-then-use over those of a fused kernel.
-
-    Args:
-        weight_bytes: Bytes of one quantised weight.
-        output_bytes: Bytes of one dequantised weight, written once and read once.
-
-    Returns:
-        ``(weight + 2 output) / weight``: 9 for INT4 to FP16, 5 for FP8 to FP16.
-    """
-    return (weight_bytes + 2 * output_bytes) / weight_bytes
 
 
 def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     """Return the findings of `dequant_stall`."""
     summary = frames["summary"].row(0, named=True)
     if summary["n_dequant"] == 0:
-        return (_none(summary),)
-    return (_exposed(frames, summary, params), *_fused(summary))
+        return (_none(frames, summary),)
+    return (_exposed(frames, summary, params), *_fused(frames, summary))
 
 
-def _none(summary: dict[str, Any]) -> Finding:
+def _none(frames: Frames, summary: dict[str, Any]) -> Finding:
     hidden = summary["opaque_ns"] > 0
     unclassified = summary["unclassified_frac"] or 0.0
     if hidden or unclassified >= UNCLASSIFIED_LIMIT:
@@ -68,7 +52,7 @@ def _none(summary: dict[str, Any]) -> Finding:
             missing=(Missing("kernels inside CUDA graphs", ("kernels",)),) if hidden else (),
         )
     if summary["n_fused"]:
-        return _fused(summary)[0]
+        return _fused(frames, summary)[0]
     return Finding(
         id="dequant_stall/none",
         level=Level.OK,
@@ -78,7 +62,7 @@ def _none(summary: dict[str, Any]) -> Finding:
     )
 
 
-def _fused(summary: dict[str, Any]) -> tuple[Finding, ...]:
+def _fused(frames: Frames, summary: dict[str, Any]) -> tuple[Finding, ...]:
     n = summary["n_fused"]
     if not n:
         return ()
@@ -90,9 +74,12 @@ def _fused(summary: dict[str, Any]) -> tuple[Finding, ...]:
             metrics=(
                 Metric("n_fused_kernels", n, doc="fused-dequant gemm kernels"),
                 Metric("n_dequant_kernels", summary["n_dequant"], doc="standalone"),
+                *(idle(frames, summary) if summary["n_dequant"] == 0 else ()),
+                *bounds(frames, "gemm_quant"),
             ),
             confidence=Confidence(prov=NAMES_ONLY, why="kernels are recognised by name"),
-            caveats=("How well the fused kernel runs is a question for Nsight Compute.",),
+            caveats=tuple(caveats(frames, summary, "gemm_quant")),
+            evidence=tuple(evidence(frames, "gemm_quant")),
         ),
     )
 
@@ -138,11 +125,7 @@ def _exposed(frames: Frames, summary: dict[str, Any], params: Any) -> Finding:
         )
         if level is not Level.OK
         else "",
-        caveats=(
-            "The share is an upper bound of the gain: a fused kernel also spends time on"
-            " dequantising.",
-            "A dequantisation kernel under a name that the classifier does not know is missed.",
-        ),
+        caveats=tuple(caveats(frames, summary, "dequant")),
         scope=(("step group", worst["group"]),),
         thresholds={"share_frac": (params.warn_frac, params.critical_frac)},
         evidence=(
@@ -153,6 +136,7 @@ def _exposed(frames: Frames, summary: dict[str, Any], params: Any) -> Finding:
                 columns=("step", "layer", "dequant_ns", "exposed_ns", "gap_ns", "consumer"),
                 title="Periods",
             ),
+            *evidence(frames, "dequant"),
         ),
     )
 
@@ -173,10 +157,8 @@ def _level(share: float, params: Any, amplification: float | None) -> Level:
 
 def _amplification(names: Sequence[str]) -> float | None:
     """Traffic amplification guessed from the widths in the kernel names; None when untold."""
-    for bits, pattern in _BITS:
-        if any(pattern.search(name) for name in names):
-            return traffic_amplification(bits / 8, 2.0)
-    return None
+    bits = weight_bits(names)
+    return None if bits is None else traffic_amplification(bits / 8, 2.0)
 
 
 def _metrics(
@@ -204,6 +186,8 @@ def _metrics(
             "x",
             doc="DRAM bytes against a fused kernel; width guessed from the name",
         ),
+        *bounds(frames, "dequant"),
+        *idle(frames, frames["summary"].row(0, named=True)),
     )
 
 

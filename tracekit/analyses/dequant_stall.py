@@ -12,29 +12,30 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.analyses._dequant_bounds import with_bounds
+from tracekit.analyses._dequant_chains import DEQUANT, FUSED, periods, stream_work
+from tracekit.analyses._dequant_sampled import idle_tensor_cores
+from tracekit.analyses._dequant_stalls import stalls
+from tracekit.analyses._dequant_tables import (
+    ALL_STEPS,
+    GROUPS,
+    KERNELS,
+    NO_STEPS,
+    PERIODS,
+    STALLS,
+    STARVATION,
+    SUMMARY,
+)
 from tracekit.analyses._dequant_verdict import verdict
 from tracekit.model.analysis import Analysis, Frames, param
 from tracekit.model.kernels import KernelKind
-from tracekit.model.table import Column, Table
 from tracekit.model.trace import Trace
-from tracekit.numerics import intervals
-from tracekit.views.activity import activity, activity_span
-from tracekit.views.attribution import attribution, steps
-from tracekit.views.kernels import kernel_names
+from tracekit.views.activity import activity_span
+from tracekit.views.attribution import steps
+from tracekit.views.event_waits import event_waits
 from tracekit.views.overview import overview
 
 __all__ = ["ANALYSIS", "Params"]
-
-I64, F64, STR = pl.Int64, pl.Float64, pl.String
-ALL_STEPS, NO_STEPS = "all steps", "whole capture"
-_DEQUANT = KernelKind.DEQUANT.value
-_FUSED = KernelKind.GEMM_QUANT.value
-_PASSED_OVER = (KernelKind.QUANTIZE.value, "memset")
-_CONSUMERS = tuple(
-    k.value
-    for k in (KernelKind.GEMM, KernelKind.GEMM_QUANT, KernelKind.MOE_GEMM, KernelKind.ATTENTION)
-)
-_STREAM = ["gpu", "report", "pid", "context", "stream"]
 
 
 @dataclass(frozen=True)
@@ -46,175 +47,45 @@ class Params:
     )
     warn_frac: float = param(0.03, unit="1", help="exposed share of a step that is a warning")
     critical_frac: float = param(0.10, unit="1", help="exposed share of a step that is critical")
-
-
-PERIODS = Table(
-    "periods",
-    (
-        Column("gpu", pl.Int16, "", "GPU"),
-        Column("stream", I64, "", "stream"),
-        Column("step", pl.UInt32, "", "step of the first kernel; null outside steps"),
-        Column("group", STR, "", "step group; null outside steps"),
-        Column("layer", pl.Int32, "", "layer of the first kernel; null when unknown"),
-        Column("start_ns", I64, "ns", "start of the first dequantisation kernel"),
-        Column("end_ns", I64, "ns", "start of the consumer"),
-        Column("n_kernels", pl.UInt32, "", "dequantisation kernels in the chain"),
-        Column("dequant_ns", I64, "ns", "time that they run"),
-        Column("exposed_ns", I64, "ns", "part that no kernel on another stream covers"),
-        Column("gap_ns", I64, "ns", "end of the last one to start of the consumer"),
-        Column("consumer_wait_ns", I64, "ns", "start of the first one to start of the consumer"),
-        Column("kernel", STR, "", "name of the first dequantisation kernel"),
-        Column("consumer", STR, "", "name of the consumer"),
-    ),
-    "one chain of dequantisation kernels before its consumer",
-)
-GROUPS = Table(
-    "groups",
-    (
-        Column("group", STR, "", f"step group, {ALL_STEPS!r}, or {NO_STEPS!r} without steps"),
-        Column("n_steps", pl.UInt32, "", "steps with device work"),
-        Column("step_ns", I64, "ns", "sum of the steps' GPU spans"),
-        Column("n_periods", pl.UInt32, "", "periods inside"),
-        Column("dequant_ns", I64, "ns", "dequantisation time"),
-        Column("exposed_ns", I64, "ns", "exposed part"),
-        Column("share_frac", F64, "1", "exposed_ns / step_ns"),
-    ),
-    "dequantisation as a share of one group of steps",
-)
-KERNELS = Table(
-    "kernels",
-    (
-        Column("name", STR, "", "kernel name"),
-        Column("kind", STR, "", "dequant, or gemm_quant when fused into the product"),
-        Column("n", pl.UInt32, "", "executions"),
-        Column("total_ns", I64, "ns", "sum of durations"),
-        Column("p50_ns", F64, "ns", "median duration"),
-        Column("p95_ns", F64, "ns", "95th percentile"),
-        Column("p99_ns", F64, "ns", "99th percentile"),
-        Column("p95_sure", pl.Boolean, "", "at least 20 executions"),
-        Column("p99_sure", pl.Boolean, "", "at least 100 executions"),
-    ),
-    "one dequantising kernel",
-)
-SUMMARY = Table(
-    "summary",
-    (
-        Column("n_dequant", pl.UInt32, "", "standalone dequantisation kernels"),
-        Column("n_fused", pl.UInt32, "", "matrix products that dequantise inside"),
-        Column("n_quantize", pl.UInt32, "", "activation quantisation kernels (no stall)"),
-        Column("n_unconsumed", pl.UInt32, "", "dequantisation kernels without a consumer behind"),
-        Column("n_outside_steps", pl.UInt32, "", "periods outside every step, not in the shares"),
-        Column("opaque_ns", I64, "ns", "device time hidden in graph-level rows"),
-        Column("unclassified_frac", F64, "1", "share of kernel time without a class"),
-        Column("has_steps", pl.Boolean, "", "whether steps were found"),
-    ),
-    "what the verdict also needs; one row",
-)
+    weight_elements: int = param(
+        0, help="weights that one dequantising kernel handles, for bounds of its time; 0: not known"
+    )
 
 
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     """Return the frames of `ANALYSIS`."""
-    kernels = _work(trace)
-    periods, n_unconsumed = _periods(trace, kernels, params)
+    work = stream_work(trace)
+    chains, n_unconsumed = periods(trace, work, round(params.chain_gap_us * 1_000))
+    kernels = with_bounds(trace, work, params.weight_elements)
     has_steps = bool(steps(trace)["gpu_start_ns"].is_not_null().any())
-    counted = periods.filter(pl.col("step").is_not_null()) if has_steps else periods
+    counted = chains.filter(pl.col("step").is_not_null()) if has_steps else chains
+    sampled = idle_tensor_cores(trace, work, chains, kernels)
     head = overview(trace)
-    kinds = dict(kernels["kind"].value_counts().iter_rows())
+    kinds = dict(work["kind"].value_counts().iter_rows())
+    waits = event_waits(trace)
     summary = {
-        "n_dequant": kinds.get(_DEQUANT, 0),
-        "n_fused": kinds.get(_FUSED, 0),
+        "n_dequant": kinds.get(DEQUANT, 0),
+        "n_fused": kinds.get(FUSED, 0),
         "n_quantize": kinds.get(KernelKind.QUANTIZE.value, 0),
         "n_unconsumed": n_unconsumed,
-        "n_outside_steps": periods.height - counted.height,
+        "n_by_event": chains.filter(pl.col("via") == "event").height,
+        "n_waits": waits.height,
+        "n_waits_unresolved": waits.height - waits.drop_nulls().height,
+        "n_outside_steps": chains.height - counted.height,
+        "sample_period_ns": sampled.period_ns,
+        "starvation_known": sampled.known,
         "opaque_ns": sum(g.opaque_ns for g in head.gpus),
         "unclassified_frac": head.unclassified_frac,
         "has_steps": has_steps,
     }
     return {
-        "periods": periods,
+        "periods": chains,
         "groups": _groups(trace, counted, has_steps=has_steps),
-        "kernels": _kernels(trace, kernels),
+        "kernels": kernels,
+        "starvation": sampled.stretches,
+        "stalls": stalls(trace),
         "summary": pl.DataFrame([summary], schema=SUMMARY.schema),
     }
-
-
-def _work(trace: Trace) -> pl.DataFrame:
-    """Kernels and memsets in stream order, with step and layer."""
-    work = activity(trace).hstack(attribution(trace).select("step", "layer"))
-    on_stream = work.filter(pl.col("source").is_in(["kernel", "memset"]))
-    return on_stream.sort([*_STREAM, "start_ns", "end_ns", "row"], nulls_last=True)
-
-
-def _periods(trace: Trace, work: pl.DataFrame, params: Params) -> tuple[pl.DataFrame, int]:
-    """Chains before a consumer, and the number of dequantisation kernels in no such chain."""
-    rows = work.filter(~pl.col("kind").is_in(_PASSED_OVER))
-    same_stream = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in _STREAM)
-    is_d = pl.col("kind") == _DEQUANT
-    gap = pl.col("start_ns") - pl.col("end_ns").shift(1)
-    joined = same_stream & is_d & (pl.col("kind").shift(1) == _DEQUANT)
-    joined &= gap <= round(params.chain_gap_us * 1_000)
-    follows = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(-1)) for c in _STREAM)
-    follows &= pl.col("kind").shift(-1).is_in(_CONSUMERS)
-    rows = rows.with_columns(
-        (~joined).fill_null(value=True).cum_sum().alias("chain"),
-        pl.when(joined)
-        .then(pl.max_horizontal("start_ns", pl.col("end_ns").shift(1)))
-        .otherwise("start_ns")
-        .alias("from_ns"),
-        follows.fill_null(value=False).alias("consumed"),
-        pl.col("start_ns").shift(-1).alias("next_ns"),
-        pl.col("name_key").shift(-1).alias("next_key"),
-    ).filter(is_d)
-    rows = _with_exposed(rows, work)
-    chains = rows.group_by("chain", maintain_order=True).agg(
-        pl.col("gpu", "stream", "step", "layer", "name_key").first(),
-        pl.col("start_ns").first(),
-        pl.col("next_ns").last().alias("end_ns"),
-        pl.len().alias("n_kernels"),
-        (pl.col("end_ns") - pl.col("from_ns")).clip(0).sum().alias("dequant_ns"),
-        pl.col("exposed_ns").sum(),
-        (pl.col("next_ns") - pl.col("end_ns")).last().alias("gap_ns"),
-        pl.col("next_key").last(),
-        pl.col("consumed").last(),
-    )
-    consumed = chains.filter("consumed")
-    n_lost = int(chains.filter(~pl.col("consumed"))["n_kernels"].sum())
-    return _named(trace, consumed), n_lost
-
-
-def _with_exposed(rows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Add ``exposed_ns``: time of each row that no kernel on another stream of its GPU covers."""
-    kernels = work.filter(pl.col("source") == "kernel")
-    parts = []
-    for key, part in rows.group_by(_STREAM, maintain_order=True):
-        here = pl.all_horizontal(
-            pl.col(c).eq_missing(pl.lit(v, rows.schema[c]))
-            for c, v in zip(_STREAM, key, strict=True)
-        )
-        other = kernels.filter(pl.col("gpu").eq_missing(pl.lit(key[0], pl.Int16)) & ~here)
-        busy = intervals.union(other["start_ns"].to_numpy(), other["end_ns"].to_numpy())
-        start, end = part["from_ns"].to_numpy(), part["end_ns"].to_numpy()
-        covered = pl.Series(intervals.overlap_ns(start, end, *busy))
-        length = (part["end_ns"] - part["from_ns"]).clip(0)
-        parts.append(part.with_columns((length - covered).alias("exposed_ns")))
-    return pl.concat(parts) if parts else rows.with_columns(pl.lit(0, I64).alias("exposed_ns"))
-
-
-def _named(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
-    names = kernel_names(trace).select("name_key", "name")
-    groups = steps(trace).select("step", "group")
-    chains = chains.join(groups, on="step", how="left", maintain_order="left")
-    chains = chains.join(
-        names.rename({"name": "kernel"}), on="name_key", how="left", maintain_order="left"
-    ).join(
-        names.rename({"name_key": "next_key", "name": "consumer"}),
-        on="next_key",
-        how="left",
-        maintain_order="left",
-    )
-    wait = (pl.col("end_ns") - pl.col("start_ns")).alias("consumer_wait_ns")
-    chains = chains.with_columns(wait).sort("start_ns", "gpu", "stream")
-    return PERIODS.conform(chains)
 
 
 def _groups(trace: Trace, counted: pl.DataFrame, *, has_steps: bool) -> pl.DataFrame:
@@ -248,21 +119,6 @@ def _groups(trace: Trace, counted: pl.DataFrame, *, has_steps: bool) -> pl.DataF
     return GROUPS.conform(per.sort(["share_frac", "group"], descending=[True, False]))
 
 
-def _kernels(trace: Trace, work: pl.DataFrame) -> pl.DataFrame:
-    """Durations of every dequantising kernel, by name."""
-    rows = work.filter(pl.col("kind").is_in([_DEQUANT, _FUSED]))
-    length = pl.col("end_ns") - pl.col("start_ns")
-    table = rows.group_by("name_key", "kind").agg(
-        pl.len().alias("n"),
-        length.sum().alias("total_ns"),
-        *(length.quantile(q, "linear").alias(f"p{round(q * 100)}_ns") for q in (0.5, 0.95, 0.99)),
-        (pl.len() >= 20).alias("p95_sure"),
-        (pl.len() >= 100).alias("p99_sure"),
-    )
-    named = table.join(kernel_names(trace).select("name_key", "name"), on="name_key", how="left")
-    return KERNELS.conform(named.sort(["total_ns", "name"], descending=[True, False]))
-
-
 def plot(frames: Frames, axes: object) -> None:
     """Draw dequantisation against the rest of each step group; one bar a group."""
     groups = frames["groups"]
@@ -288,9 +144,14 @@ ANALYSIS = Analysis(
         "runtime",
         "nvtx",
         "overhead",
+        "sync",
+        "event_records",
+        "gpu_metrics",
+        "metric_names",
+        "ncu_kernels",
     ),
     params=Params,
-    results=(PERIODS, GROUPS, KERNELS, SUMMARY),
+    results=(PERIODS, GROUPS, KERNELS, STARVATION, STALLS, SUMMARY),
     compute=compute,
     verdict=verdict,
     plot=plot,

@@ -105,7 +105,7 @@ class Slicer:
 
     def _cut(self, window: Window | None) -> tuple[tuple[Part, ...], int] | None:
         """Return the slices of a window and their events; None when they are too large."""
-        indices = [r.index for r in self.trace.reports]
+        indices = [r.index for r in self.trace.reports if r.has_timeline]
         frames = {i: cut(self.trace, i, window, self.counters) for i in indices}
         n_rows = sum(n_events(f) for f in frames.values())
         if n_rows * _LEAST_ROW_BYTES > self.max_bytes:
@@ -115,7 +115,7 @@ class Slicer:
         return (parts, n_rows) if packed <= self.max_bytes else None
 
     def _part(self, index: int, frames: Frames, window: Window | None) -> Part:
-        several = len(self.trace.reports) > 1
+        several = sum(r.has_timeline for r in self.trace.reports) > 1
         name = f"slice-{index}.sqlite" if several else "slice.sqlite"
         with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
             path = Path(folder) / name

@@ -10,7 +10,9 @@ import bz2
 import gzip
 import hashlib
 import lzma
+import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ from typing import IO, Any, cast
 
 from tracekit.errors import DamagedReportError, InputError, NotAReportError
 
-__all__ = ["Opened", "fingerprint", "opened"]
+__all__ = ["Opened", "fingerprint", "opened", "opened_text"]
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 COMPRESSED = {
@@ -101,8 +103,48 @@ def opened(path: Path) -> Iterator[Opened]:
         yield Opened(path, copy, fingerprint(path))
 
 
+@contextmanager
+def opened_text(path: Path) -> Iterator[Path | None]:
+    """Open an input for reading if it is text, unpacking it if it is compressed.
+
+    Args:
+        path: Any file.
+
+    Yields:
+        Where the text is; None when there is no such file or it holds something else.
+
+    Raises:
+        InputError: The file cannot be read.
+        DamagedReportError: The compressed stream is damaged.
+    """
+    head = _head(path) if os.path.isfile(path) else b""  # noqa: PTH113 - never raises
+    packed = next((kind for magic, kind in COMPRESSED.items() if head.startswith(magic)), None)
+    if packed is None:
+        yield path if head and _is_text(head) else None
+        return
+    if not _is_text(_packed_head(path, packed)):
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="tracekit-") as folder:
+        copy = Path(folder) / "input.txt"
+        _unpack(path, packed, copy)
+        yield copy
+
+
+def _packed_head(path: Path, kind: str) -> bytes:
+    """Return the first bytes of a compressed file's content; a NUL when it is damaged."""
+    try:
+        with _stream(path, kind) as source:
+            return source.read(64)
+    except (EOFError, OSError, lzma.LZMAError, ValueError, _zstd_error()):
+        return b"\0"
+
+
 def _head(path: Path) -> bytes:
     try:
+        if stat.S_ISFIFO(path.stat().st_mode):  # opening one waits for a writer, maybe for ever
+            message = "a pipe, which can be read only once and in order"
+            raise InputError(message, path=path, hint="save it to a file first")
         with path.open("rb") as file:
             return file.read(64)
     except FileNotFoundError:
@@ -116,13 +158,13 @@ def _head(path: Path) -> bytes:
 
 def _stale_hint(path: Path) -> str | None:
     report = path.with_suffix(".nsys-rep")
-    if path.suffix == ".sqlite" and report.exists():
+    if path.suffix == ".sqlite" and os.path.exists(report):  # noqa: PTH110
         return f"run: nsys export -t sqlite --include-blobs=true -o {path} {report}"
     return None
 
 
 def _what_folder(path: Path) -> NotAReportError:
-    names = [p.name for p in path.iterdir()] if path.is_dir() else []
+    names = _names_in(path)
     if any(n.endswith(".parquet") for n in names):
         what = "a folder of Parquet files (nsys parquetdir), which is not read yet"
     elif any(n.endswith(".arrow") for n in names):
@@ -130,6 +172,14 @@ def _what_folder(path: Path) -> NotAReportError:
     else:
         what = "a folder, not an export"
     return NotAReportError(what, path=path, hint="give the files that nsys export -t sqlite wrote")
+
+
+def _names_in(folder: Path) -> list[str]:
+    """Names in a folder; none when it may not be listed."""
+    try:
+        return sorted(p.name for p in folder.iterdir())
+    except OSError:
+        return []
 
 
 def _what_it_is(path: Path, head: bytes) -> NotAReportError:

@@ -12,24 +12,22 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
 
 from tracekit.errors import InputError, NotAReportError
 
-__all__ = ["CACHE_CAVEAT", "RECAPTURE", "NcuReport", "number", "read_raw_csv", "to_base"]
+__all__ = ["NcuReport", "is_raw_page", "number", "read_raw_csv", "to_base"]
 
-RECAPTURE = "--cache-control none --clock-control none --replay-mode application"
-"""Options of ncu under which cache numbers are those of the run."""
-CACHE_CAVEAT = (
-    "The file does not say how caches were treated: by default ncu empties them before every pass"
-    f" and locks the clocks, so hit rates and durations are not those of the run ({RECAPTURE})."
-)
+HEADER_WITHIN_LINES = 100_000
+"""Lines of the program's own output that may stand above the page."""
 _ABSENT = frozenset({"", "n/a", "no data", "nan", "-"})
 _NUMBER = re.compile(r"[+-]?(\d{1,3}(,\d{3})+|\d+)(\.\d+)?([eE][+-]?\d+)?")
 _SHAPE = re.compile(r"\(?(\d+),\s*(\d+),\s*(\d+)\)?")
 _RANGE = re.compile(r'"(<default domain>|[^":]*):([^"]*?)(?::none){3,}[^"]*"')
+_LAYER = re.compile(r"(?i)\blayer[ =:]*(\d{1,9})\b")
 _METRIC = re.compile(r"\b[a-z0-9]+__[a-z0-9_.]+\b")
 _UNREADABLE = re.compile(r"not (accessible|available|found|supported)|could not|failed to", re.I)
 _TIMES = {"s": 1e9, "second": 1e9, "ms": 1e6, "msecond": 1e6, "us": 1e3, "usecond": 1e3}
@@ -46,9 +44,9 @@ class NcuReport:
 
     Attributes:
         kernels: One row a profiled kernel: id, pid, context, stream, device Int64, name,
-            compute_capability and range String (innermost NVTX range, null without), grid_x ..
-            block_z Int32, then every metric as Float64 in base units, null where there is no
-            value.
+            compute_capability and range String (innermost NVTX range, null without), layer Int32
+            (of the innermost range that names one), grid_x .. block_z Int32, then every metric as
+            Float64 in base units, null where there is no value.
         units: Metric to the unit of its column here.
         warnings: Banner lines that warn, in order.
         inaccessible: Metrics that a warning says could not be collected, sorted.
@@ -136,6 +134,12 @@ def read_raw_csv(path: Path) -> NcuReport:
     )
 
 
+def is_raw_page(path: Path) -> bool:
+    """Whether a text file has the header of a raw page near its beginning."""
+    with path.open(encoding="utf-8-sig", errors="replace") as lines:
+        return any(_is_header(line) for line in islice(lines, HEADER_WITHIN_LINES))
+
+
 def _is_header(line: str) -> bool:
     return "Kernel Name" in line and line.lstrip('"').startswith("ID")
 
@@ -167,7 +171,8 @@ def _launches(header: Sequence[str], rows: list[list[str]]) -> pl.DataFrame:
     }
     frame = pl.DataFrame(text, schema=dict.fromkeys(text, pl.String))
     ranges = [i for i, name in enumerate(header) if "Push/Pop_Range" in name]
-    inner = [_innermost(row[ranges[0]]) if ranges else None for row in rows]
+    opened = [_RANGE.findall(row[ranges[0]]) if ranges else [] for row in rows]
+    texts = [[text for _, text in found] for found in opened]
     shapes = {
         f"{kind}_{axis}": [_axis(row, header, f"{kind.title()} Size", n) for row in rows]
         for kind in ("grid", "block")
@@ -175,14 +180,15 @@ def _launches(header: Sequence[str], rows: list[list[str]]) -> pl.DataFrame:
     }
     return frame.with_columns(
         *(pl.col(name).cast(pl.Int64, strict=False) for name in _INTEGERS),
-        pl.Series("range", inner, dtype=pl.String),
+        pl.Series("range", [t[-1] if t else None for t in texts], dtype=pl.String),
+        pl.Series("layer", [_layer(t) for t in texts], dtype=pl.Int32),
         *(pl.Series(name, values, dtype=pl.Int32) for name, values in shapes.items()),
     )
 
 
-def _innermost(cell: str) -> str | None:
-    found = _RANGE.findall(cell)
-    return found[-1][1] if found else None
+def _layer(texts: Sequence[str]) -> int | None:
+    """Number of the layer that the innermost range with one names; texts from outside in."""
+    return next((int(m[1]) for t in reversed(texts) if (m := _LAYER.search(t))), None)
 
 
 def _axis(row: Sequence[str], header: Sequence[str], column: str, n: int) -> int | None:

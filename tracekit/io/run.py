@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from tracekit.errors import DuplicateReportError, InputError, NotAReportError
 from tracekit.io.export import opened
+from tracekit.io.ncu_input import NcuInput, open_ncu
 from tracekit.io.reader import ReportReader
 from tracekit.io.source import Reader, open_source
 from tracekit.model.catalog import CATALOG
@@ -27,10 +29,12 @@ class Inputs:
 
     Attributes:
         readers: One per usable report, in the order given.
+        ncu: Results of Nsight Compute, in the order given.
         unreadable: Name to reason.
     """
 
     readers: list[ReportReader] = field(default_factory=list)
+    ncu: list[NcuInput] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
@@ -40,7 +44,7 @@ def open_inputs(
     """Open every input; one that fails among several is set aside with its reason.
 
     Args:
-        paths: Reports, or folders of reports.
+        paths: Reports, folders of reports, raw pages of Nsight Compute.
         stack: Closes files and removes temporary ones.
         reader: How tables are read.
         salvage: Leave damaged tables out instead of refusing the file.
@@ -53,17 +57,20 @@ def open_inputs(
     inputs, failures = Inputs(), []
     for path in files:
         try:
-            one = _open(path, len(inputs.readers), stack, reader, salvage=salvage)
-            if len(files) > 1 and not any(one.report.tables.keys() - _DESCRIPTIVE):
-                message = "empty: the export holds no event"
-                raise InputError(message, path=path)
+            one = open_ncu(path) or _open(path, len(inputs.readers), stack, reader, salvage=salvage)
+            if len(files) > 1:
+                _refuse_empty(one, path)
         except InputError as error:
             failures.append(error)
             inputs.unreadable[path.name] = error.message
             continue
-        _refuse_twin(inputs.readers, one, path)
-        inputs.readers.append(one)
-    if not inputs.readers:
+        if isinstance(one, NcuInput):
+            _refuse_again(inputs.ncu, one, path)
+            inputs.ncu.append(one)
+        else:
+            _refuse_twin(inputs.readers, one, path)
+            inputs.readers.append(one)
+    if not inputs.readers and not inputs.ncu:
         raise failures[0]
     return inputs
 
@@ -81,10 +88,16 @@ def _open(
     return one
 
 
+def _refuse_empty(one: ReportReader | NcuInput, path: Path) -> None:
+    if isinstance(one, ReportReader) and not any(one.report.tables.keys() - _DESCRIPTIVE):
+        message = "empty: the export holds no event"
+        raise InputError(message, path=path)
+
+
 def _note_stale(path: Path, reader: ReportReader) -> None:
     stem = path.name.split(".sqlite")[0]
     report = path.with_name(f"{stem}.nsys-rep")
-    if report.exists() and report.stat().st_mtime > path.stat().st_mtime:
+    if os.path.exists(report) and report.stat().st_mtime > path.stat().st_mtime:  # noqa: PTH110
         reader.report.notes.append(
             f"{report.name} is newer than {path.name}: the export may be of an earlier capture;"
             f" run: nsys export -t sqlite --force-overwrite=true -o {path.name} {report.name}"
@@ -103,13 +116,25 @@ def _refuse_twin(readers: Sequence[ReportReader], one: ReportReader, path: Path)
             raise DuplicateReportError(message, path=path, hint="give each rank's report once")
 
 
+def _refuse_again(known: Sequence[NcuInput], one: NcuInput, path: Path) -> None:
+    twin = next((k for k in known if k.sha256 == one.sha256), None)
+    if twin is not None:
+        message = f"the same results as {twin.name}"
+        raise DuplicateReportError(message, path=path, hint="give each file once")
+
+
 def _expanded(path: Path) -> list[Path]:
-    """Return the reports of a folder, exports before what was not exported; a file as it is."""
-    if not path.is_dir():
+    """Return the reports of a folder, exports before what was not exported; a file as it is.
+
+    What cannot be looked at is left to whoever opens it, so that the failure gets its reason.
+    """
+    try:
+        inside = sorted(path.iterdir()) if path.is_dir() else []
+    except OSError:
         return [path]
-    exports = sorted(p for p in path.iterdir() if _stem(p, REPORT_SUFFIXES) is not None)
+    exports = [p for p in inside if _stem(p, REPORT_SUFFIXES) is not None]
     stems = {_stem(p, REPORT_SUFFIXES) for p in exports}
-    others = sorted(p for p in path.iterdir() if p.suffix in OTHER_SUFFIXES and p.stem not in stems)
+    others = [p for p in inside if p.suffix in OTHER_SUFFIXES and p.stem not in stems]
     return [*exports, *others] or [path]
 
 

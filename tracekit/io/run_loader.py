@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.io.ncu_input import NcuInput
 from tracekit.io.reader import ReportReader
 from tracekit.io.source import RowFilter
 from tracekit.model.catalog import CATALOG
@@ -38,6 +39,7 @@ class RunLoader:
         readers: One per report; ``reader.report.index`` is its position.
         offsets_ns: What to subtract from each report's times.
         window: Half-open session time that events must touch; None for all.
+        ncu: Results of Nsight Compute; their report numbers follow those of `readers`.
     """
 
     def __init__(
@@ -45,8 +47,10 @@ class RunLoader:
         readers: Sequence[ReportReader],
         offsets_ns: Sequence[int] | None = None,
         window: tuple[int, int] | None = None,
+        ncu: Sequence[NcuInput] = (),
     ) -> None:
         self._readers = tuple(readers)
+        self._ncu = tuple(ncu)
         self._offsets = tuple(offsets_ns or (0 for _ in readers))
         self._window = window
         self._keys: dict[tuple[int | str, ...], int] = {}
@@ -60,6 +64,10 @@ class RunLoader:
     def load(self, name: str) -> pl.DataFrame:
         """Return the canonical frame `name` of all reports."""
         table = CATALOG[name].table
+        if name == "ncu_kernels":
+            first = len(self._readers)
+            parts = [one.frame(i) for i, one in enumerate(self._ncu, first)]
+            return pl.concat(parts) if parts else table.empty()
         parts = [self._one(i, name) for i in range(len(self._readers))]
         return pl.concat([table.conform(p) for p in parts]) if parts else table.empty()
 

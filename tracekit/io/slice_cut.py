@@ -18,6 +18,7 @@ Window = tuple[int, int]
 Frames = dict[str, pl.DataFrame]
 _DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
 _WHOLE = ("cuda_devices", "gpus", "graph_nodes", "nvtx_schemas", "nvtx_schema_entries")
+_CALLED = ("runtime", "event_records")
 _LAUNCH = ("pid", "correlation")
 _DECLARES = r"^(?:META|SYNC|KV_POOL|COMM)\b|^p?ncclComm[A-Z]"
 _DEFAULT_PERIOD_NS = 1_000_000
@@ -37,7 +38,7 @@ def cut(trace: Trace, report: int, window: Window | None, counters: frozenset[st
     """
     frames = {
         name: trace.frame(name).filter(pl.col("report") == report)
-        for name in (*_DEVICE_TABLES, *_WHOLE, "runtime", "sync", "overhead", "memory_events")
+        for name in (*_DEVICE_TABLES, *_WHOLE, *_CALLED, "sync", "overhead", "memory_events")
     }
     nvtx = trace.frame("nvtx").filter(pl.col("report") == report)
     nvtx = nvtx.filter(pl.col("event_type").is_in([MARK, DOMAIN_CREATE, *RANGE_TYPES]))
@@ -47,7 +48,10 @@ def cut(trace: Trace, report: int, window: Window | None, counters: frozenset[st
     for name in (*_DEVICE_TABLES, "sync", "overhead"):
         frames[name] = frames[name].filter(_touches(window))
     frames["memory_events"] = frames["memory_events"].filter(pl.col("start_ns") < window[1])
-    frames["runtime"] = _calls(frames, window)
+    frames["runtime"] = calls = _calls(frames, window)
+    frames["event_records"] = frames["event_records"].join(
+        calls, on=_LAUNCH, how="semi", nulls_equal=True, maintain_order="left"
+    )
     earliest = frames["runtime"]["start_ns"].min()
     since = min(window[0], window[0] if earliest is None else int(str(earliest)))
     frames["nvtx"] = nvtx.filter(_told((since, window[1])))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.model.ncu_columns import METRICS
 from tracekit.model.table import Column, Table
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ GPU = Column("gpu", pl.Int16, "", "index of the physical GPU in the trace; null 
 PID = Column("pid", pl.UInt32, "", "process id, with `report` a key")
 TID = Column("tid", pl.UInt32, "", "thread id")
 I64, I32 = pl.Int64, pl.Int32
+NCU_SOURCE = "NCU_RAW_PAGE"
+"""Stands for ``ncu --csv --page raw``, which is no table of nsys."""
 
 
 def _f(name: str, dtype: PolarsDataType, raw: str, unit: str = "", *, need: bool = False) -> Field:
@@ -223,10 +226,26 @@ _TABLES = (
     _table(
         "sync",
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        (*_DEVICE, _f("sync_type", I32, "syncType"), _f("event", I64, "eventId")),
+        (
+            *_DEVICE,
+            _f("sync_type", I32, "syncType"),
+            _f("event", I64, "eventId"),
+            _f("event_sync", I64, "eventSyncId"),
+        ),
         "one synchronisation (1 event, 2 stream waits for event, 3 stream, 4 context)",
         _CUDA,
         (GPU, PID),
+    ),
+    _table(
+        "event_records",
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
+        (
+            *(f for f in _DEVICE if f.name in ("context", "stream", "correlation", "_global_pid")),
+            _f("event_sync", I64, "eventSyncId"),
+        ),
+        "one record of a CUDA event on a stream; `sync` names it by event_sync",
+        _CUDA,
+        (PID,),
     ),
     _table(
         "nvtx",
@@ -382,6 +401,19 @@ _TABLES = (
         "ANALYSIS_DETAILS",
         (_f("duration_ns", I64, "duration", "ns"),),
         "length of the capture",
+        _ALWAYS,
+    ),
+    _table(
+        "ncu_kernels",
+        NCU_SOURCE,
+        (
+            _f("launch", I64, "id"),
+            _f("name", pl.String, "name"),
+            _f("layer", I32, "layer"),
+            *(_f(f"{kind}_{a}", I32, f"{kind}_{a}") for kind in ("grid", "block") for a in "xyz"),
+            *(_f(c, pl.Float64, raw, unit) for c, (raw, unit) in METRICS.items()),
+        ),
+        "one kernel execution under Nsight Compute, which runs kernels one at a time",
         _ALWAYS,
     ),
 )

@@ -7,14 +7,36 @@ from typing import NamedTuple
 
 import polars as pl
 
-__all__ = ["Misses", "join_timeline", "miss_share"]
+from tracekit.model.ncu_columns import STALLS
 
+__all__ = [
+    "BARE_NAME",
+    "CACHE_CAVEAT",
+    "RECAPTURE",
+    "SHAPE",
+    "Misses",
+    "Stall",
+    "join_timeline",
+    "miss_share",
+    "worst_stall",
+]
+
+RECAPTURE = "--cache-control none --clock-control none --replay-mode application"
+"""Options of ncu under which cache numbers are those of the run."""
+CACHE_CAVEAT = (
+    "The file does not say how caches were treated: by default ncu empties them before every pass"
+    f" and locks the clocks, so hit rates and durations are not those of the run ({RECAPTURE})."
+)
 _TEX = "lts__t_sectors_srcunit_tex"
 _READ = "lts__t_sectors_op_read"
 _ALL = "lts__t_sectors"
 _HIT_RATE = "lts__t_sector_hit_rate.pct"
-_NAME_ENDS = r"^(?:void\s+)?([\w:~]+)"
-_SHAPE = [f"{kind}_{axis}" for kind in ("grid", "block") for axis in "xyz"]
+BARE_NAME = r"^(?:void\s+)?([\w:~]+)"
+"""Finds a kernel's name without return type, template arguments and parameters."""
+SHAPE = [f"{kind}_{axis}" for kind in ("grid", "block") for axis in "xyz"]
+"""Columns of a launch shape."""
+STALLED_ABOVE, BUSY_FROM = 0.3, 0.8
+"""A reason is worth saying above this share of a warp's time, if schedulers issue less often."""
 
 
 class Misses(NamedTuple):
@@ -24,11 +46,13 @@ class Misses(NamedTuple):
         share: 0..1; None when no counter tells.
         source: Counters that it rests on.
         inconsistent: Whether counted misses exceed look-ups, so that another way was taken.
+        lookups: What `share` is a share of; 1 where only a rate was counted; None without `share`.
     """
 
     share: float | None
     source: str
     inconsistent: bool
+    lookups: float | None = None
 
 
 def miss_share(sums: Mapping[str, float | None]) -> Misses:
@@ -45,13 +69,13 @@ def miss_share(sums: Mapping[str, float | None]) -> Misses:
         if not sectors:
             continue
         if miss is not None and miss <= sectors:
-            return Misses(miss / sectors, f"{unit}_lookup_miss", inconsistent)
+            return Misses(miss / sectors, f"{unit}_lookup_miss", inconsistent, sectors)
         inconsistent = inconsistent or miss is not None
         if hit is not None and hit <= sectors:
-            return Misses(1 - hit / sectors, f"{unit}_lookup_hit", inconsistent)
+            return Misses(1 - hit / sectors, f"{unit}_lookup_hit", inconsistent, sectors)
     rate = sums.get(_HIT_RATE)
-    if rate is not None:
-        return Misses(1 - rate / 100, _HIT_RATE, inconsistent)
+    if rate is not None and 0 <= rate <= 100:
+        return Misses(1 - rate / 100, _HIT_RATE, inconsistent, sums.get(f"{_ALL}.sum") or 1.0)
     return Misses(None, "", inconsistent)
 
 
@@ -68,8 +92,8 @@ def join_timeline(timeline: pl.DataFrame, profiled: pl.DataFrame) -> pl.DataFram
         n_timeline, time_ns, n_profiled and status ("matched", "not profiled", "only in ncu"),
         longest first. What was not profiled is unknown, not without misses.
     """
-    bare = pl.col("name").str.extract(_NAME_ENDS, 1)
-    key = ["name", *_SHAPE]
+    bare = pl.col("name").str.extract(BARE_NAME, 1)
+    key = ["name", *SHAPE]
     ran = (
         timeline.with_columns(bare)
         .group_by(key)
@@ -89,3 +113,56 @@ def join_timeline(timeline: pl.DataFrame, profiled: pl.DataFrame) -> pl.DataFram
     counts = pl.col("n_timeline", "n_profiled", "time_ns").fill_null(0)
     both = both.with_columns(status.alias("status"), counts)
     return both.sort(["time_ns", *key], descending=[True, *[False] * len(key)])
+
+
+class Stall(NamedTuple):
+    """What warps wait for most.
+
+    Attributes:
+        reason: One of `STALLS`, "" when none was counted.
+        share: Of the time between two instructions of a warp, 0..1; None when not counted.
+        flagged: Whether it is worth saying; None when that cannot be told.
+        reading: What it points at.
+    """
+
+    reason: str
+    share: float | None
+    flagged: bool | None
+    reading: str
+
+
+READINGS = {
+    "long_scoreboard": "waiting for global memory",
+    "short_scoreboard": "waiting for shared memory: staging of operands",
+    "mio_throttle": "shared-memory instructions queue up: staging of operands",
+    "lg_throttle": "too many narrow loads",
+    "math_pipe_throttle": "an arithmetic pipe is full",
+    "gmma": "waiting for results of tensor cores",
+    "barrier": "warps of a block wait for each other",
+    "wait": "fixed latency of dependent instructions",
+}
+CONVERSION = "conversion bound: the integer pipe is busier than the tensor cores"
+
+
+def worst_stall(values: Mapping[str, float | None]) -> Stall:
+    """Return the reason for which the warps of a kernel wait longest.
+
+    Source: after Nsight Compute's rule on stall reasons, with its constants.
+
+    Args:
+        values: Columns of the catalog table ``ncu_kernels``: stall_* (warps stalled per issue),
+            warp_latency, issue_active (0..1), alu_pct and tensor_pct.
+    """
+    latency = values.get("warp_latency")
+    known = {why: v for why in STALLS if (v := values.get(f"stall_{why}")) is not None}
+    if not known or not latency:
+        return Stall("", None, None, "")
+    reason = max(known, key=lambda why: known[why])
+    share, issue = known[reason] / latency, values.get("issue_active")
+    flagged = False if share <= STALLED_ABOVE else None if issue is None else issue < BUSY_FROM
+    alu, tensor = values.get("alu_pct"), values.get("tensor_pct")
+    converting = alu is not None and tensor is not None and alu > tensor
+    reading = READINGS[reason]
+    if reason == "math_pipe_throttle" and converting:
+        reading = CONVERSION
+    return Stall(reason, share, flagged, reading)

@@ -90,6 +90,11 @@ class Report:
     notes: list[str] = field(default_factory=list)
     dropped: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    @property
+    def has_timeline(self) -> bool:
+        """Whether it says when something ran; results of Nsight Compute do not."""
+        return "ncu_kernels" not in self.present
+
 
 @dataclass(frozen=True)
 class Alignment:

@@ -82,7 +82,7 @@ def comm_facts(trace: Trace) -> pl.DataFrame:
     found = {
         "n_comm_kernels": rows.height,
         "n_ranks": rows["rank_id"].n_unique(),
-        "n_reports": len(trace.reports),
+        "n_reports": sum(r.has_timeline for r in trace.reports),
         "n_host_calls": counts.n_host_calls,
         "n_in_graph": rows.filter("in_graph").height,
         "n_without_launch": counts.n_without_launch,

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.builders import Export
+from tests.builders import Export, gid
 from tracekit.analyses import load
-from tracekit.analyses._dequant_verdict import traffic_amplification
+from tracekit.analyses._dequant_bounds import traffic_amplification
 from tracekit.engine import open_trace, run
 from tracekit.model.analysis import Finding, Frames, Level, settle
 
 US = 1_000
+READ, TENSOR = "DRAM Read Bandwidth [Throughput %]", "Tensor Active [Throughput %]"
+FUSED = "void marlin::Marlin_int4<half, 256>(...)"
 D, G, OTHER = "dequantize_weights_kernel", "nvjet_tst_64x8", "void at::native::reduce_kernel<512>"
 
 
 @pytest.fixture
-def judge(tmp_path: Path) -> Callable[[Export], tuple[Frames, dict[str, Finding]]]:
+def judge(tmp_path: Path) -> Callable[..., tuple[Frames, dict[str, Finding]]]:
     """Return a function that runs the analysis on an export."""
 
-    def go(export: Export) -> tuple[Frames, dict[str, Finding]]:
+    def go(export: Export, **params: Any) -> tuple[Frames, dict[str, Finding]]:
         analysis = load("dequant_stall")
-        with open_trace([export.write(tmp_path / "r.sqlite")]) as (trace, _):
-            frames, findings = run(analysis, trace, analysis.params())
+        settings = params.pop("settings", {})
+        path = export.write(tmp_path / "r.sqlite")
+        with open_trace([path], settings=settings) as (trace, _):
+            frames, findings = run(analysis, trace, analysis.params(**params))
             return frames, {f.id: settle(f) for f in findings}
 
     return go
@@ -121,16 +126,197 @@ def test_k01_fused_kernels_are_not_the_absence_of_quantisation(judge):
 def test_k02_separate_dequantisation_with_its_gap_apart(judge):
     e = Export().kernel(0, 80 * US, "void kDequantizeBlockwise<half, 512, 64, 8, 2>(...)")
     e.kernel(85 * US, 185 * US, G)
-    frames, _ = judge(e)
+    frames, found = judge(e)
     group = frames["groups"].row(0, named=True)
     assert group["group"] == "whole capture"
     assert group["share_frac"] == pytest.approx(80 / 185)
     assert frames["periods"]["gap_ns"].to_list() == [5_000]
+    finding = found["dequant_stall/exposed"]
+    metrics = {m.name: m.value for m in finding.metrics}
+    assert (metrics["exposed_ns"], metrics["gap_p50_ns"]) == (80_000, 5_000)
+    assert finding.at_stake_ns == 80_000, "the gap is no part of what could be saved"
+    assert "43.2%" in finding.title
 
 
 def test_k02_another_stream_s_gemm_is_no_consumer(judge):
     e = Export().kernel(0, 80 * US, D).kernel(85 * US, 185 * US, G, stream=9)
+    frames, found = judge(e)
+    assert frames["periods"].height == 0
+    assert any("1 dequantisation kernels are not" in c for c in only(found).caveats)
+
+
+def only(found: dict[str, Finding]) -> Finding:
+    (finding,) = found.values()
+    return finding
+
+
+def recorded(e: Export, at: int, number: int, *, stream: int) -> Export:
+    """An event is recorded on a stream."""
+    e.call(at, at + 1, "cudaEventRecord_v3020", correlation=1_000 + number)
+    row = {"contextId": 1, "streamId": stream, "globalPid": gid(100), "eventId": 4}
+    return e.add(
+        "CUPTI_ACTIVITY_KIND_CUDA_EVENT", correlationId=1_000 + number, eventSyncId=number, **row
+    )
+
+
+def waited(e: Export, at: int, number: int, *, stream: int) -> Export:
+    """A stream waits for an event; the profiler's own times of it are off."""
+    correlation = 2_000 + number * 10 + stream
+    e.call(at, at + 1, "cudaStreamWaitEvent_v3020", correlation=correlation)
+    row = {"contextId": 1, "streamId": stream, "globalPid": gid(100), "eventId": 4, "deviceId": 0}
+    return e.add(
+        "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
+        **row,
+        start=at - 40,
+        end=at + 30,
+        correlationId=correlation,
+        syncType=2,
+        eventSyncId=number,
+    )
+
+
+def prefetching(number_waited: int = 2) -> Export:
+    """Two dequantisations run ahead on stream 9; products on stream 7 wait for their events."""
+    e = Export()
+    e.kernel(1_000, 31_000, D, stream=9, launch=100)
+    recorded(e, 110, 1, stream=9)
+    e.kernel(32_000, 62_000, D, stream=9, launch=120)
+    recorded(e, 130, 2, stream=9)
+    waited(e, 140, 1, stream=7)
+    e.kernel(35_000, 60_000, G, launch=150)
+    waited(e, 160, number_waited, stream=7)
+    return e.kernel(65_000, 90_000, G, launch=170)
+
+
+def test_events_tell_consumers_on_other_streams(judge):
+    frames, found = judge(prefetching())
+    periods = frames["periods"].select("start_ns", "end_ns", "dequant_ns", "exposed_ns", "gap_ns")
+    # The second chain starts within 20 us of the first, but that one has its own consumer.
+    assert periods.rows() == [
+        (1_000, 35_000, 30_000, 30_000, 4_000),
+        (32_000, 65_000, 30_000, 5_000, 3_000),
+    ]
+    assert frames["periods"].select("stream", "consumer_stream", "via").rows() == (
+        [(9, 7, "event")] * 2
+    )
+    summary = frames["summary"].row(0, named=True)
+    names = ("n_by_event", "n_waits", "n_waits_unresolved", "n_unconsumed")
+    assert [summary[n] for n in names] == [2, 2, 0, 0]
+    assert only(found).at_stake_ns == 35_000
+
+
+def test_a_wait_without_its_record_is_not_counted_and_said(judge):
+    frames, found = judge(prefetching(number_waited=77))
+    assert frames["periods"]["start_ns"].to_list() == [1_000]
+    summary = frames["summary"].row(0, named=True)
+    assert (summary["n_waits_unresolved"], summary["n_unconsumed"]) == (1, 1)
+    assert any("(1 of 2 waits name no recorded event)" in c for c in only(found).caveats)
+
+
+def test_a_consumer_that_ran_before_the_event_contradicts_it(judge):
+    e = Export().kernel(1_000, 31_000, D, stream=9, launch=100)
+    recorded(e, 110, 1, stream=9)
+    waited(e, 140, 1, stream=7)
+    e.kernel(20_000, 60_000, G, launch=150)
     assert judge(e)[0]["periods"].height == 0
+
+
+def test_work_between_the_event_and_its_stream_s_dequantisation_breaks_the_order(judge):
+    e = Export().kernel(1_000, 31_000, D, stream=9, launch=100)
+    e.kernel(32_000, 33_000, OTHER, stream=9, launch=105)
+    recorded(e, 110, 1, stream=9)
+    waited(e, 140, 1, stream=7)
+    e.kernel(40_000, 60_000, G, launch=150)
+    assert judge(e)[0]["periods"].height == 0
+
+
+def sampled(e: Export, *, period_us: int = 10) -> Export:
+    """Samples of the worked example, from one period on."""
+    times = [i * period_us * US for i in range(1, 11)]
+    e.metric(READ, times, [85, 88, 90, 20, 15, 18, 70, 86, 87, 20])
+    return e.metric(TENSOR, times, [5, 4, 6, 3, 2, 2, 40, 5, 4, 50])
+
+
+def dequantised_twice(scale: int = 1) -> Export:
+    e = Export()
+    e.kernel(10 * US * scale, 35 * US * scale, D).kernel(40 * US * scale, 75 * US * scale, G)
+    e.kernel(78 * US * scale, 99 * US * scale, D)
+    return e.kernel(100 * US * scale, 110 * US * scale, G)
+
+
+def test_d5_starvation_and_valley(judge):
+    frames, found = judge(sampled(dequantised_twice()))
+    assert frames["starvation"].rows() == [
+        (0, 10_000, 40_000, "starvation", "dequant period"),
+        (0, 40_000, 70_000, "valley", "matrix product"),
+        (0, 80_000, 100_000, "starvation", "dequant period"),
+    ]
+    metrics = {m.name: (m.value, m.n) for m in only(found).metrics}
+    assert metrics["starvation_ns"] == (50_000, 2)
+    assert metrics["valley_ns"] == (30_000, 1)
+    assert "starvation" in [e.table for e in only(found).evidence]
+
+
+def test_d5_a_product_that_reads_with_idle_tensor_cores_is_not_starved(judge):
+    e = Export().kernel(10 * US, 110 * US, G)
+    e.kernel(120 * US, 121 * US, D).kernel(122 * US, 123 * US, G)
+    rows = judge(sampled(e))[0]["starvation"]
+    assert rows["what"].to_list() == ["valley"]
+
+
+@pytest.mark.parametrize(("elements", "n"), [(0, 0), (10_000_000, 1), (900_000_000, 0)])
+def test_d5_a_fused_kernel_is_starved_only_below_its_bound(judge, elements, n):
+    """Half a byte a weight over 4.8 TB/s: 1 us of 100 is far below, 94 us is not; 0 is unknown."""
+    e = sampled(Export().gpu().kernel(10 * US, 110 * US, FUSED))
+    frames, found = judge(e, weight_elements=elements)
+    starved = frames["starvation"].filter(frames["starvation"]["what"] == "starvation")
+    assert starved.height == 2 * n
+    assert starved["inside"].to_list() == ["fused kernel"] * (2 * n)
+    assert only(found).id == "dequant_stall/fused"
+    assert "valley_ns" in {m.name for m in only(found).metrics}
+
+
+def test_coarse_samples_leave_starvation_unknown_but_not_the_finding(judge):
+    frames, found = judge(sampled(dequantised_twice(3), period_us=30))
+    assert frames["starvation"].height == 0
+    assert frames["summary"]["sample_period_ns"].to_list() == [30_000]
+    finding = only(found)
+    assert finding.level is not Level.UNKNOWN
+    assert "starvation_ns" not in {m.name for m in finding.metrics}
+    (said,) = [c for c in finding.caveats if "starved is unknown" in c]
+    assert "every 30 us" in said
+    assert "--gpu-metrics-frequency=100000" in said
+
+
+def test_d7_lower_bound_where_the_bytes_are_stated(judge):
+    e = Export().gpu(name="NVIDIA H100 80GB HBM3", memoryBandwidth=3_350_000_000_000)
+    e.kernel(0, 60 * US, "dequantize_int4_kernel").kernel(61 * US, 90 * US, G)
+    elements = 4096 * 14336
+    row = judge(e, weight_elements=elements)[0]["kernels"].row(0, named=True)
+    assert row["t_min_ns"] == pytest.approx(146_800_640 / 3350, rel=1e-6)
+    assert row["t_min_ns"] == pytest.approx(43_820, rel=1e-3)
+    assert row["efficiency_frac"] == pytest.approx(43.8211 / 60, rel=1e-4)
+    achieved = {"hardware.achievable_gbps": 0.9 * 3350}
+    frames, found = judge(e, weight_elements=elements, settings=achieved)
+    assert frames["kernels"]["t_min_ns"][0] == pytest.approx(48_690, rel=1e-3)
+    metrics = {m.name: m.value for m in only(found).metrics}
+    assert metrics["efficiency_frac"] == pytest.approx(48.690 / 60, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "elements"), [("dequantize_int4_kernel", 0), (D, 1_000_000)], ids=["bytes", "bits"]
+)
+def test_without_bytes_or_bits_there_is_no_bound(judge, name, elements):
+    e = Export().gpu().kernel(0, 60 * US, name).kernel(61 * US, 90 * US, G)
+    frames, found = judge(e, weight_elements=elements)
+    assert frames["kernels"].row(0, named=True)["t_min_ns"] is None
+    assert "efficiency_frac" not in {m.name for m in only(found).metrics}
+
+
+def test_a_kernel_faster_than_its_bound_refutes_the_stated_bytes(judge):
+    e = Export().gpu().kernel(0, 1 * US, "dequantize_int4_kernel").kernel(2 * US, 90 * US, G)
+    found = judge(e, weight_elements=4096 * 14336)[1]
+    assert any("weight_elements is not" in c for c in only(found).caveats)
 
 
 def test_nothing_to_find_is_ok_only_when_nothing_is_hidden(judge):
@@ -155,3 +341,12 @@ def test_d4_percentiles_say_when_there_are_too_few(judge):
     row = judge(e)[0]["kernels"].row(0, named=True)
     assert (row["p50_ns"], row["p95_ns"], row["p99_ns"]) == pytest.approx((10.5, 19.05, 19.81))
     assert (row["p95_sure"], row["p99_sure"]) == (True, False)
+
+
+def test_d9_percentiles_of_five(judge):
+    e = Export()
+    for i in range(1, 6):
+        e.kernel(i * 1_000 * US, i * 1_000 * US + i * 10 * US, D)
+    row = judge(e)[0]["kernels"].row(0, named=True)
+    assert (row["p50_ns"], row["p95_ns"], row["p99_ns"]) == pytest.approx((30e3, 48e3, 49.6e3))
+    assert (row["p95_sure"], row["p99_sure"]) == (False, False)

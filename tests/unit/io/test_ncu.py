@@ -10,8 +10,8 @@ import pytest
 
 from tests.conftest import FIXTURES
 from tracekit.errors import InputError, NotAReportError
-from tracekit.io.ncu import CACHE_CAVEAT, number, read_raw_csv, to_base
-from tracekit.model.ncu import join_timeline, miss_share
+from tracekit.io.ncu import number, read_raw_csv, to_base
+from tracekit.model.ncu import CACHE_CAVEAT, join_timeline, miss_share
 
 HEADER = '"ID","Process ID","Kernel Name","Block Size","Grid Size","Device",'
 TEX, READ = "lts__t_sectors_srcunit_tex", "lts__t_sectors_op_read"

@@ -31,6 +31,7 @@ TABLES_LEFT_OUT = {
     "capture",
     "gpu_metrics",
     "metric_names",
+    "ncu_kernels",
 }
 PACKED = {"_global_pid", "_global_tid", "_end_global_tid"}
 

@@ -1,0 +1,141 @@
+"""Sampled stretches of idle tensor cores that dequantising work accounts for.
+
+A product of few rows reads weights with its tensor cores idle, and rightly so: high DRAM reads are
+starvation only while a consumer waits for dequantisation, or in a fused kernel that reads slower
+than memory allows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import numpy as np
+import polars as pl
+
+from tracekit.analyses._dequant_chains import DEQUANT, FUSED
+from tracekit.analyses._dequant_tables import STARVATION
+from tracekit.model.kernels import KernelKind
+from tracekit.model.trace import Trace
+from tracekit.numerics import intervals, sampling, starvation
+from tracekit.numerics.intervals import Intervals
+from tracekit.views.kernels import kernel_names
+from tracekit.views.metrics import DRAM, metric_names
+
+__all__ = ["TENSOR", "Sampled", "idle_tensor_cores"]
+
+TENSOR = "Tensor Active [Throughput %]"
+READ = DRAM[0][0]
+SLOW_BELOW = 0.8
+"""Share of its bandwidth bound below which a fused kernel counts as starved."""
+_PRODUCTS = (KernelKind.GEMM.value, KernelKind.MOE_GEMM.value)
+
+
+class Sampled(NamedTuple):
+    """What samples say.
+
+    Attributes:
+        stretches: Frame of `STARVATION`.
+        period_ns: Longest sampling period of the two counters; None when not both were sampled
+            on every GPU that dequantises.
+        known: Whether that is fine enough to see a dequantisation kernel.
+    """
+
+    stretches: pl.DataFrame
+    period_ns: int | None
+    known: bool
+
+
+def idle_tensor_cores(
+    trace: Trace, work: pl.DataFrame, periods: pl.DataFrame, kernels: pl.DataFrame
+) -> Sampled:
+    """Find starvation and valleys.
+
+    Args:
+        trace: The run.
+        work: From `stream_work`.
+        periods: Frame of `PERIODS`.
+        kernels: Frame of `KERNELS`, whose bounds tell which fused kernels are slow.
+    """
+    names = kernel_names(trace).select("name_key", "name")
+    rows = work.filter(pl.col("kind").is_in([DEQUANT, FUSED, *_PRODUCTS]))
+    rows = rows.join(names, on="name_key", how="left").join(
+        kernels.select("name", "kind", "t_min_ns"), on=["name", "kind"], how="left"
+    )
+    gpus = rows.filter(pl.col("kind").is_in([DEQUANT, FUSED]))["gpu"].drop_nulls().unique().sort()
+    cells = {gpu: _cells(trace, gpu) for gpu in gpus}
+    sampled = [pair for pair in cells.values() if pair is not None]
+    if not sampled or len(sampled) < len(cells):
+        return Sampled(STARVATION.empty(), None, known=False)
+    period = max(c.period_ns for pair in sampled for c in pair)
+    if period > starvation.COARSEST_PERIOD_NS:
+        return Sampled(STARVATION.empty(), period, known=False)
+    found = [
+        part
+        for gpu, pair in cells.items()
+        if pair is not None
+        for part in _of_gpu(gpu, pair, rows.filter(pl.col("gpu") == gpu), periods)
+    ]
+    stretches = pl.concat([STARVATION.empty(), *found]).sort("gpu", "start_ns", "what")
+    return Sampled(stretches, period, known=True)
+
+
+def _cells(trace: Trace, gpu: int) -> tuple[sampling.Cells, sampling.Cells] | None:
+    """DRAM read and tensor activity in percent; None unless both were sampled."""
+    if not {READ, TENSOR} <= metric_names(trace, gpu):
+        return None
+    rows = trace.samples([READ, TENSOR]).filter(pl.col("gpu") == gpu)
+    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    pair = []
+    for name in (READ, TENSOR):
+        own = rows.filter(pl.col("name") == name)
+        cells = sampling.cells(own["t_ns"].to_numpy(), own["value"].to_numpy(), edge)
+        pair.append(cells.keep(cells.value >= 0))
+    # A partitioned GPU reports zero for counters that its partitions share.
+    return (pair[0], pair[1]) if pair[0].value.any() else None
+
+
+def _of_gpu(
+    gpu: int,
+    pair: tuple[sampling.Cells, sampling.Cells],
+    rows: pl.DataFrame,
+    periods: pl.DataFrame,
+) -> list[pl.DataFrame]:
+    own = periods.filter(pl.col("gpu") == gpu)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    slow = rows.filter((pl.col("kind") == FUSED) & (pl.col("t_min_ns") < SLOW_BELOW * length))
+    waiting = {"dequant period": _union(own), "fused kernel": _union(slow)}
+    running = {
+        "dequant kernel": _union(rows.filter(pl.col("kind") == DEQUANT)),
+        "fused kernel": _union(rows.filter(pl.col("kind") == FUSED)),
+        "matrix product": _union(rows.filter(pl.col("kind").is_in(_PRODUCTS))),
+    }
+    least = 2 * max(c.period_ns for c in pair)
+    parts = []
+    for what, where, stretches in (
+        ("starvation", waiting, starvation.starved(*pair)),
+        ("valley", running, starvation.valleys(*pair)),
+    ):
+        if stretches is not None:
+            parts.append(_labelled(gpu, what, stretches, where, least))
+    return parts
+
+
+def _labelled(
+    gpu: int, what: str, stretches: Intervals, where: dict[str, Intervals], least_ns: int
+) -> pl.DataFrame:
+    """Stretches cut to what they may be blamed on, those too short to be seen left out."""
+    both = [np.concatenate(side) for side in zip(*where.values(), strict=True)]
+    start, end = intervals.intersect(*stretches, *intervals.union(*both))
+    long_enough = end - start >= least_ns
+    start, end = start[long_enough], end[long_enough]
+    names = list(where)
+    covered = np.array([intervals.overlap_ns(start, end, *where[name]) for name in names])
+    inside = [names[i] for i in covered.argmax(axis=0)] if start.size else []
+    frame = pl.DataFrame(
+        {"start_ns": start, "end_ns": end, "inside": pl.Series(inside, dtype=pl.String)}
+    )
+    return STARVATION.conform(frame.with_columns(gpu=pl.lit(gpu), what=pl.lit(what)))
+
+
+def _union(rows: pl.DataFrame) -> Intervals:
+    return intervals.union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
