@@ -24,7 +24,7 @@ from tracekit.views.overview import overview
 from tracekit.views.pictures import pictures
 from tracekit.views.quality import quality
 
-__all__ = ["Redact", "analyze", "diagnose", "open_trace", "run"]
+__all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with_use"]
 
 Progress = Callable[[str], None]
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}

@@ -11,7 +11,7 @@ import click
 from tracekit.cli._output import print_text, terminal_options
 
 if TYPE_CHECKING:
-    from tracekit.engine import Inspection
+    from tracekit.inspection import Inspection
     from tracekit.model.trace import Gpu
     from tracekit.report.lines import Lines
 
@@ -25,10 +25,10 @@ _METRICS = 12
 @click.option("--salvage", is_flag=True, help="Read what is left of a damaged report.")
 def command(report: Path, *, salvage: bool) -> None:
     """Show the versions, GPUs, tables and counters of one REPORT, and what can be judged."""
-    from tracekit import engine
+    from tracekit.inspection import inspect
     from tracekit.report.lines import Lines
 
-    found = engine.inspect(report, salvage=salvage)
+    found = inspect(report, salvage=salvage)
     page = Lines(**terminal_options(sys.stdout))
     _head(page, found)
     _tables(page, found)
