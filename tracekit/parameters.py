@@ -18,6 +18,8 @@ SETTINGS = (
 )
 """Settings that every analysis shares; ``kernels.KIND=REGEX`` (a class override) comes on top."""
 _EDGES = ("leading", "trailing")
+_BEYOND = 2.0**53
+"""No number of any unit in use is as large; times and sizes stay within 64 bits."""
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
@@ -52,7 +54,11 @@ def _setting(key: str, text: str) -> Any:
             message = f"{key} is one of {', '.join(_EDGES)}, not {text!r}"
             raise UsageError(message)
         return text
-    return _number(key, text, float)
+    value = _number(key, text, float)
+    if value <= 0:
+        message = f"{key} is greater than 0, not {text}"
+        raise UsageError(message)
+    return value
 
 
 def _value(group: str, name: str, text: str) -> Any:
@@ -77,7 +83,11 @@ def _value(group: str, name: str, text: str) -> Any:
 
 def _number(key: str, text: str, kind: type[int] | type[float]) -> int | float:
     try:
-        return kind(text)
+        value = kind(text)
     except ValueError:
         message = f"{key} is a number, not {text!r}"
         raise UsageError(message) from None
+    if not abs(value) < _BEYOND:  # nor is nan
+        message = f"{key} is a number that is not too large, not {text!r}"
+        raise UsageError(message)
+    return value

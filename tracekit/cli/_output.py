@@ -91,7 +91,7 @@ def check_places(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
     """
     seen: set[Path] = set()
     for path in outputs:
-        if path.is_dir() or not path.parent.is_dir():
+        if os.path.isdir(path) or not os.path.isdir(path.parent):  # noqa: PTH112 - never raises
             message = f"-o {path}: not a file in an existing folder"
             raise UsageError(message)
         if path.resolve() in seen:
@@ -104,9 +104,10 @@ def check_places(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
 
 
 def _same(path: Path, other: Path) -> bool:
-    if path.exists() and other.exists():
+    try:
         return path.samefile(other)
-    return path.resolve() == other.resolve()
+    except OSError:  # one of them is not there, or cannot be looked at
+        return path.resolve() == other.resolve()
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -129,7 +130,8 @@ def write(path: Path, content: str | bytes) -> None:
 def _replace(path: Path, data: bytes) -> None:
     import tempfile
 
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    # Not named after `path`, whose name may be as long as a name can be.
+    handle, name = tempfile.mkstemp(prefix=".tracekit-", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -154,9 +156,13 @@ class TerminalOptions(TypedDict):
     color: bool
 
 
-def terminal_options(stream: TextIO) -> TerminalOptions:
-    """Return width and colour for `stream`: plain and 100 wide when it is no terminal."""
-    if not stream.isatty():
+def terminal_options(stream: TextIO | None) -> TerminalOptions:
+    """Return width and colour for `stream`: plain and 100 wide when it is no terminal.
+
+    Args:
+        stream: Where text will go; None when the program was started without it.
+    """
+    if stream is None or not stream.isatty():
         return {"width": _PIPED_WIDTH, "color": False}
     from shutil import get_terminal_size
 
@@ -165,12 +171,21 @@ def terminal_options(stream: TextIO) -> TerminalOptions:
 
 
 def print_text(text: str) -> None:
-    """Print `text`; a reader that went away or a narrow encoding is no error."""
+    """Print `text`; a reader that went away, no output at all or a narrow encoding is no error.
+
+    Raises:
+        InputError: It cannot be written, because a disk is full for example.
+    """
+    if sys.stdout is None:  # started with it closed
+        return
     encoding = sys.stdout.encoding or "utf-8"
     fits = text.encode(encoding, "backslashreplace").decode(encoding)
     try:
         sys.stdout.write(fits)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes again when it exits: give it somewhere to write to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            message = f"standard output cannot be written: {error.strerror}"
+            raise InputError(message) from error

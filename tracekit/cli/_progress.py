@@ -18,7 +18,8 @@ _WIDTH = 70
 @contextmanager
 def progress() -> Iterator[Callable[[str], None] | None]:
     """Yield a function that shows one line at a time, None when no terminal watches."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    watched = sys.stderr is not None and sys.stderr.isatty()
+    if not watched or os.environ.get("TERM") == "dumb":
         yield None
         return
 

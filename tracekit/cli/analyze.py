@@ -83,7 +83,12 @@ _PATH = click.Path(path_type=Path)
     metavar="SIZE",
     help="Memory that may be used (8GB); by default half of what is free.",
 )
-@click.option("--peak-gbps", type=float, metavar="GB/S", help="Peak DRAM bandwidth of the GPUs.")
+@click.option(
+    "--peak-gbps",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="GB/S",
+    help="Peak DRAM bandwidth of the GPUs.",
+)
 @click.option(
     "--window",
     type=WINDOW,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from tracekit.cli._output import print_text
+
 __all__ = ["command"]
 
 _FAILED = 1
@@ -20,6 +22,6 @@ def command() -> int:
     failed = False
     for check in checks():
         advice = f"  -> {check.advice}" if check.advice else ""
-        click.echo(f"{check.state.value:<4}  {check.name}: {check.found}{advice}")
+        print_text(f"{check.state.value:<4}  {check.name}: {check.found}{advice}\n")
         failed = failed or check.state is State.FAIL
     return _FAILED if failed else 0
