@@ -26,9 +26,9 @@ MANIFEST: list[dict[str, Any]] = tomllib.loads(
 )["fixture"]
 BY_FILE = {entry["file"]: entry for entry in MANIFEST}
 EXPORTS = sorted(name for name in BY_FILE if name.endswith(".sqlite.xz"))
-# The injector's recordings are described by a .toml beside each, and tested with the injector.
+# The injector's recordings are described by a .toml beside them, and tested with the injector.
 PUBLISHED = sorted(
-    {*BY_FILE, *(f"injector/{path.name}" for path in FIXTURES.glob("injector/*.xz"))}
+    {*BY_FILE, *(f"{path.parent.name}/{path.name}" for path in FIXTURES.glob("*/*.xz"))}
 )
 MAX_BYTES = 6_000_000
 
