@@ -142,7 +142,7 @@ def _over(above: Series | None, below: Series | None, kind: str) -> str:
 def _growth(series: Sequence[Series]) -> str:
     """One line a size and way, and the fitted exponents of each way."""
     head = ("way", "kernels", "runs", "median", "CPU", "peak anon", "printed")
-    rows = [
+    rows: list[Sequence[str]] = [
         (
             s.way,
             f"{s.kernels:,}",
