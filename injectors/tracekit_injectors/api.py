@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from .emitter import emitter
-from .grammar import Row, word
+from .grammar import Value, word
 
 __all__ = ["kv_block", "kv_free", "kv_pool", "kv_realloc", "kv_table", "layer", "moe_route", "step"]
 
@@ -35,7 +35,7 @@ def kv_pool(
 ) -> None:
     """Tell where a paged KV pool of one layer lies.
 
-    The address of block ``i`` is ``addr + i * stride``. It is told again when a recording starts.
+    Block ``i`` lies at ``addr + i * stride``. The pool is told again when a recording starts.
 
     Args:
         layer: Layer index.
@@ -54,15 +54,16 @@ def kv_pool(
         group: Number of the KV-cache group whose block tables fill this layer, when there are
             several.
     """
-    if not emitter.active:
-        return
-    name = None if engine is None else word(engine)
-    place = (layer, kind, addr, bytes, stride, blocks, block_bytes, block_tokens)
-    values: Row = (*place, token_pitch, row_bytes, head_pitch, device, name, group)
+    if emitter.active:
+        place = (layer, kind, addr, bytes, stride, blocks, block_bytes, block_tokens)
+        name = engine and word(engine)
+        _tell_pool(*place, token_pitch, row_bytes, head_pitch, device, name, group)
+
+
+def _tell_pool(*values: Value) -> None:
+    key = ("KV_POOL", *values[:2], *values[-2:])
     emitter.mark("KV_POOL", (*values, None))
-    emitter.on_again(
-        ("KV_POOL", engine, layer, kind), lambda: emitter.mark("KV_POOL", (*values, 1))
-    )
+    emitter.on_again(key, lambda: emitter.mark("KV_POOL", (*values, 1)))
 
 
 def kv_table(

@@ -9,7 +9,8 @@ strides.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 __all__ = ["Pool", "Spec", "pools"]
 
@@ -74,35 +75,42 @@ def pools(shape: Sequence[int], strides: Sequence[int], item_bytes: int, spec: S
         separates them; empty when no axis counts the blocks.
     """
     for split_axis, block_axis in _candidates(shape, spec):
-        kernel_blocks = shape[block_axis] // spec.blocks
-        rest = [axis for axis in range(len(shape)) if axis not in (split_axis, block_axis)]
-        token_axis, head_axis = _inner_axes(shape, rest, spec, kernel_blocks)
-        elements = kernel_blocks
-        for axis in rest:
-            elements *= shape[axis]
-        content = rest[-1] if rest and rest[-1] not in (token_axis, head_axis) else None
-
-        def pitch(axis: int | None) -> int | None:
-            return None if axis is None else strides[axis] * item_bytes
-
+        halves = (0,) if split_axis is None else (0, strides[split_axis] * item_bytes)
         kinds = ("kv",) if split_axis is None else ("k", "v")
-        return [
-            Pool(
-                kind=kind,
-                offset=0 if split_axis is None else number * strides[split_axis] * item_bytes,
-                stride=strides[block_axis] * item_bytes * kernel_blocks,
-                blocks=spec.blocks,
-                block_bytes=elements * item_bytes,
-                block_tokens=spec.block_tokens,
-                token_pitch=pitch(token_axis),
-                row_bytes=None
-                if content is None or strides[content] != 1
-                else shape[content] * item_bytes,
-                head_pitch=pitch(head_axis),
-            )
-            for number, kind in enumerate(kinds)
-        ]
+        whole = _pool(shape, strides, item_bytes, spec, (split_axis, block_axis))
+        return [replace(whole, kind=k, offset=o) for k, o in zip(kinds, halves, strict=True)]
     return []
+
+
+def _pool(
+    shape: Sequence[int],
+    strides: Sequence[int],
+    item_bytes: int,
+    spec: Spec,
+    outer: tuple[int | None, int],
+) -> Pool:
+    """Return the pool behind the axes of keys against values and of blocks."""
+    block_axis = outer[1]
+    kernel_blocks = shape[block_axis] // spec.blocks
+    rest = [axis for axis in range(len(shape)) if axis not in outer]
+    token_axis, head_axis = _inner_axes(shape, rest, spec, kernel_blocks)
+    content = rest[-1] if rest and rest[-1] not in (token_axis, head_axis) else None
+    contiguous = content is not None and strides[content] == 1
+
+    def pitch(axis: int | None) -> int | None:
+        return None if axis is None else strides[axis] * item_bytes
+
+    return Pool(
+        kind="kv",
+        offset=0,
+        stride=strides[block_axis] * item_bytes * kernel_blocks,
+        blocks=spec.blocks,
+        block_bytes=prod(shape[axis] for axis in rest) * kernel_blocks * item_bytes,
+        block_tokens=spec.block_tokens,
+        token_pitch=pitch(token_axis),
+        row_bytes=shape[content] * item_bytes if content is not None and contiguous else None,
+        head_pitch=pitch(head_axis),
+    )
 
 
 def _candidates(shape: Sequence[int], spec: Spec) -> Iterator[tuple[int | None, int]]:

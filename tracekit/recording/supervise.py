@@ -62,16 +62,19 @@ def supervise(
         child = os.posix_spawnp(
             words[0], list(words), environment, file_actions=moves, setsigmask=mask
         )
-        while True:
-            ended, status = os.waitpid(child, os.WNOHANG)
-            if ended:
-                return exit_code(status)
-            arrived = signal.sigwaitinfo(watched)
-            if arrived.si_signo == signal.SIGCHLD or arrived.si_code == _FROM_KERNEL:
-                continue
-            _send(receiver(child), arrived.si_signo)
+        return _wait(child, watched, receiver)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _wait(child: int, watched: set[signal.Signals], receiver: Callable[[int], int]) -> int:
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return exit_code(status)
+        arrived = signal.sigwaitinfo(watched)
+        if arrived.si_signo != signal.SIGCHLD and arrived.si_code != _FROM_KERNEL:
+            _send(receiver(child), arrived.si_signo)
 
 
 def _send(process: int, number: int) -> None:
