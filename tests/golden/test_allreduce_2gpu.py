@@ -112,22 +112,81 @@ def test_lost_time_goes_with_the_copies_and_the_gemms(diagnosis):
         assert own["excess_frac"].sum() > 0.99
 
 
-def test_waiting_and_queueing_are_told_apart(diagnosis):
+def test_the_contention_findings_are_read_first(diagnosis):
+    worst = [f.id for f in diagnosis.findings if f.level is Level.WARN]
+    assert worst == [
+        "allreduce_contention/all-reduce-bandwidth",
+        "allreduce_contention/all-reduce-sm",
+        "collective_skew/all-reduce",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("partner", "queued_ms", "n"), [("memcpy_DtoD", 7.68, 24), ("gemm", 21.6, 22)]
+)
+def test_queueing_is_told_but_claims_nothing(diagnosis, partner, queued_ms, n):
+    found = finding(diagnosis, f"collective_skew/queued-all-reduce-{partner}")
+    assert (found.level, found.at_stake_ns, found.at_stake_frac) == (Level.OK, None, None)
+    values = {m.name: m.value for m in found.metrics}
+    assert values["queued_ns"] / 1e6 == pytest.approx(queued_ms, rel=0.01)
+    assert (values["n_queued"], values["felt_ns"]) == (n, 0)
+    assert "nothing is seen to wait for them, so it may cost nothing" in found.title
+    assert "neither waiting for a rank nor a slower transfer" in found.advice
+
+
+def test_waiting_is_reported_apart_with_what_is_felt_of_it(diagnosis):
     skew = finding(diagnosis, "collective_skew/all-reduce")
     assert skew.level is Level.WARN
-    copies = finding(diagnosis, "collective_skew/queued-all-reduce-memcpy_DtoD")
-    gemms = finding(diagnosis, "collective_skew/queued-all-reduce-gemm")
-    assert copies.at_stake_ns / 1e6 == pytest.approx(7.68, rel=0.01)
-    assert gemms.at_stake_ns / 1e6 == pytest.approx(21.6, rel=0.01)
-    assert "neither waiting for a rank nor a slower transfer" in gemms.advice
+    assert skew.at_stake_ns == pytest.approx(63_600, rel=0.02)
+    assert "rank 1 waits 10.7 ms (8.6 % of the 124 ms from first to last" in skew.title
+    assert "of which only 85.2 us is seen to hold anything up" in skew.title
+    assert "(87 % of rank 0's lateness)" in skew.title
+    waits = diagnosis.frames["collective_skew"]["rank_waits"]
+    assert waits["wait_felt_ns"].to_list() == pytest.approx([42_062, 85_200], rel=0.02)
+
+
+def test_findings_add_up_once(diagnosis):
+    row = diagnosis.frames["collective_skew"]["held_up"].row(0, named=True)
+    assert row["slower_ns"] / 1e6 == pytest.approx(2.29 + 1.17, rel=0.01)
+    assert row["queueing_ns"] == 0
+    assert row["together_ns"] == pytest.approx(row["waiting_ns"] + row["slower_ns"], abs=2)
+    for found in diagnosis.findings:
+        if found.level is Level.WARN:
+            assert "together put at most 3.52 ms at stake, each moment counted once" in found.advice
+
+
+def test_sms_in_use_are_shown_beside_and_alone(diagnosis):
+    found = finding(diagnosis, "allreduce_contention/all-reduce-sm")
+    values = {m.name: m.value for m in found.metrics}
+    assert values["sms_beside_frac"] == pytest.approx(0.969, abs=0.02)
+    assert values["sms_alone_frac"] == pytest.approx(0.174, abs=0.02)
+    assert "SMs 97 % in use, alone 17 %" in found.title
+
+
+def test_an_uncertain_size_is_not_in_the_range_of_the_headline(diagnosis):
+    title = finding(diagnosis, "allreduce_contention/all-reduce-sm").title
+    assert "all-reduce is 1.26x to 1.44x slower while GEMMs run" in title
+    assert "(1 MiB uncertain, 1.20x to 4.50x from n=8)" in title
+
+
+def test_each_number_says_of_what_it_is(diagnosis):
+    words = {
+        m.name: m.doc for m in finding(diagnosis, "allreduce_contention/all-reduce-sm").metrics
+    }
+    assert "3 sizes pooled, 8 each" in words["slowdown_ratio"]
+    assert words["bus_bandwidth_alone_gbps"].endswith("64 MiB")
+    assert "warn from 1 %, critical from 5 %" in words["lost_to_all_frac"]
+    assert "the 124 ms from first to last device work" in words["lost_frac"]
 
 
 def test_the_words_answer_what_how_much_why_and_what_to_do(diagnosis):
-    title = finding(diagnosis, "allreduce_contention/all-reduce-bandwidth").title
+    found = finding(diagnosis, "allreduce_contention/all-reduce-bandwidth")
     for part in (
         "all-reduce is 1.65x to 3.51x slower while device-to-device copies run",
         "memory bandwidth (DRAM 88 % busy, alone 23 %)",
-        "2.29 ms lost, 1.8 % of the capture",
+        "2.29 ms lost, 1.8 % of the 124 ms from first to last device work",
     ):
-        assert part in title
+        assert part in found.title
+    assert "start sooner, but not move data faster" in found.advice
+    assert any("gets shorter only where something waits" in c for c in found.caveats)
     assert "caused" not in " ".join(f.title + f.advice for f in diagnosis.findings)

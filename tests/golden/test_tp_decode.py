@@ -57,9 +57,41 @@ def test_skew_is_critical_and_its_reason_is_told(both):
     found = next(f for f in both.findings if f.id == "collective_skew/all-reduce")
     assert (found.level, found.downgraded_from) == (Level.CRITICAL, None)
     assert "median skew 146 us, transfer 7.83 us" in found.title
-    assert "rank 0 waits 36 % of its step time" in found.title
-    assert "its host launches late (84 % of the lateness)" in found.title
+    assert "rank 0 waits 20.7 ms (36 % of the 57.1 ms of device time in steps" in found.title
+    assert "its host launches late (84 % of all ranks' lateness)" in found.title
+    assert "rank 1 most, last at 121 of 192 with 62 % of the lateness" in found.advice
+    assert found.at_stake_ns / 1e6 == pytest.approx(45.3, rel=0.01)
+    assert found.at_stake_of == "the device time in all steps, 175 ms a rank"
+    assert any("without the profiler" in c for c in found.caveats)
+    assert any("judged are the starts" in c for c in found.caveats)
     assert found.confidence.clk == 0.8
+
+
+@pytest.mark.parametrize(("rank", "share"), [(0, 0.362), (1, 0.223)])
+def test_the_first_collective_is_in_neither_part_of_a_share(both, rank, share):
+    row = waits(both, rank, "clean")
+    assert row["wait_frac"] == pytest.approx(row["wait_ns"] / row["time_ns"])
+    assert row["wait_frac"] == pytest.approx(share, rel=0.01)
+    assert row["time_ns"] / 1e6 == pytest.approx(57, rel=0.01)
+
+
+def test_most_waiting_holds_something_up(both):
+    rows = both.frames["collective_skew"]["rank_waits"]
+    assert (rows["wait_felt_ns"] / rows["wait_ns"]).min() > 0.94
+
+
+def test_a_handful_of_queued_collectives_is_no_warning(both):
+    (found,) = (f for f in both.findings if "queued" in f.id)
+    assert (found.level, found.at_stake_ns) == (Level.OK, None)
+    assert "5 all-reduces of 576 queue behind" in found.title
+    assert "wait for them for 44.8 us of it" in found.title
+
+
+def test_late_ranks_are_all_in_the_table(both):
+    rows = both.frames["collective_skew"]["lateness"].filter(pl.col("weighty"))
+    clean = rows.filter(pl.col("step_group").str.ends_with("mode=clean"))
+    assert clean["late_rank"].unique(maintain_order=True).to_list() == ["rank 1", "rank 0"]
+    assert clean["extra_frac"].min() >= 0.01
 
 
 def test_there_is_no_contention(both):

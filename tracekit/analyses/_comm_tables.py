@@ -10,9 +10,11 @@ from tracekit.views.comm_facts import FACTS, RAW
 from tracekit.views.contention import GROUP
 from tracekit.views.contention_loss import ATTRIBUTION, MECHANISM
 from tracekit.views.contention_windows import SHARED_TIME, WINDOW
-from tracekit.views.lateness import LATENESS, RANK_WAITS, SKEW
+from tracekit.views.held_up import FELT, HELD_UP
+from tracekit.views.lateness import LATENESS
 from tracekit.views.queueing import QUEUEING
 from tracekit.views.slowed_compute import SLOWED
+from tracekit.views.waits import RANK_WAITS, SKEW
 
 __all__ = [
     "ATTRIBUTION_TABLE",
@@ -22,7 +24,9 @@ __all__ = [
     "COPIES_TABLE",
     "FACTS_TABLE",
     "GROUPS_TABLE",
+    "HELD_UP_TABLE",
     "LATENESS_TABLE",
+    "LOSS_FELT_TABLE",
     "MECHANISMS_TABLE",
     "QUEUEING_TABLE",
     "RANKS_TABLE",
@@ -106,6 +110,21 @@ _DOCS = {
     "per_overlap": "slope of transfer over overlap share, relative to no overlap (Theil-Sen)",
     "lost_ns": "transfer time above the median alone, summed",
     "lost_frac": "of the step group or capture where it is largest",
+    "lost_of_ns": "length of that step group, or of the capture",
+    "all_time_ns": "length of all steps, or of the capture",
+    "heaviest_bytes": "message size that lost most; sampled columns are of it",
+    "sms_base_frac": "SMs with work, over the transfers alone",
+    "sms_cont_frac": "SMs with work, over the transfers beside the partner",
+    "felt_ns": "part that something was seen to wait for",
+    "felt_frac": "felt_ns, of all step time or of the capture",
+    "wait_felt_ns": "part of wait_ns through which something was seen to wait",
+    "mean_wait_felt_ns": "part of mean_wait_ns through which something was seen to wait",
+    "first_wait_ns": "wait in the first collective, left out of sums and of step time",
+    "weighty": "worth reading: the largest of a rank, and large ones after it",
+    "waiting_ns": "felt waiting for ranks, mean over ranks, without the first collective",
+    "queueing_ns": "felt queueing",
+    "slower_ns": "transfer time above the median alone",
+    "together_ns": "all three, each moment counted once",
     "lost_all_frac": "of all step time, or of the capture",
     "comm_lost_frac": "all mechanisms that slow this communicator together",
     "dram_base_frac": "DRAM read + write over the transfers alone, share of peak",
@@ -141,6 +160,7 @@ _DOCS = {
     "status": "whether collectives could be matched across ranks",
     "dependency": "the start may have waited for an event instead of for room",
     "one_rank": "not matched across ranks: other ranks may have been later still",
+    "queued_of_ns": "what queued_frac is of",
     "queued_frac": "of the step group or capture where it is largest",
     "n_all": "collectives in all",
     "excess_ns": "time above the median without company",
@@ -176,6 +196,8 @@ ATTRIBUTION_TABLE = _table("attribution", ATTRIBUTION, "what the lost time goes 
 SLOWED_TABLE = _table("slowed_compute", SLOWED, "like work inside collectives, against outside")
 RAW_TABLE = _table("raw_durations", RAW, "kernel durations, waiting included")
 COPIES_TABLE = _table("peer_copies", COPIES, "copies between GPUs on one GPU")
+HELD_UP_TABLE = _table("held_up", HELD_UP, "what a communicator's findings put at stake together")
+LOSS_FELT_TABLE = _table("loss_felt", FELT, "lost transfer time that something waited for")
 QUEUEING_TABLE = _table("queueing", QUEUEING, "ready collectives that could not start")
 RANKS_TABLE = _table("ranks", RANKS, "one rank")
 RANK_WAITS_TABLE = _table("rank_waits", RANK_WAITS, "waiting of one rank in one step group")

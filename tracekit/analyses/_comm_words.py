@@ -85,10 +85,10 @@ def partner_name(kind: str | None) -> str:
     return _PARTNERS.get(kind, f"{kind.replace('_', ' ')} kernels")
 
 
-def time(ns: float | None) -> str:
-    """Return a duration in ns with three digits and a fitting unit."""
+def time(ns: float | None, unknown: str = "unknown") -> str:
+    """Return a duration in ns with three digits and a fitting unit, `unknown` for None."""
     if ns is None:
-        return "unknown"
+        return unknown
     for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
         if abs(ns) >= factor:
             return f"{_digits(ns / factor)} {unit}"
@@ -197,9 +197,7 @@ def source_note(facts: Row) -> str:
             else ("no NCCL ranges were recorded")
         )
         return f"message sizes are unknown ({why})"
-    return (
-        "the number of ranks is what was seen, because the communicator was made before recording"
-    )
+    return "ranks are counted as seen, as the communicator was made before recording"
 
 
 def missing_sizes(facts: Row) -> tuple[Missing, ...]:

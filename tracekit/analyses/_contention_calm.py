@@ -9,20 +9,20 @@ import polars as pl
 
 from tracekit.analyses._comm_words import amount, missing_sizes, op_name, opaque_caveat, whose
 from tracekit.analyses._contention_words import (
-    GROUP_COLUMNS,
     NAME,
     confidence,
+    groups_evidence,
     metrics,
     partner_words,
 )
-from tracekit.model.analysis import Evidence, Finding, Frames, Level, Missing
+from tracekit.model.analysis import Finding, Frames, Level, Missing
 
 __all__ = ["nothing_to_compare", "unharmed"]
 
 Row = Mapping[str, Any]
 
 
-def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame) -> Finding:
+def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
     """Return the verdict on a communicator that other work does not slow."""
     first = rows.sort("n_cont", descending=True, maintain_order=True).row(0, named=True)
     op = op_name(first["op"])
@@ -33,13 +33,11 @@ def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame) -> Findi
         title=f"{op}{whose(frames, comm['comm'])} is not slower beside {partner_words(first)}:"
         f" transfer {first['slowdown_ratio']:.2f}x {interval},"
         f" {amount(first['n_cont'], 'collective')} against {first['n_base']} alone",
-        metrics=metrics(first),
+        metrics=metrics(frames, first, params),
         confidence=confidence(facts, comm, first),
         caveats=opaque_caveat(facts),
         scope=(("communicator", comm["comm"]), ("operation", op)),
-        evidence=(
-            Evidence("groups", {"comm": comm["comm"]}, GROUP_COLUMNS, "Transfer by message size"),
-        ),
+        evidence=(groups_evidence({"comm": comm["comm"]}),),
         missing=missing_sizes(facts),
     )
 
@@ -51,7 +49,7 @@ def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
     alone = int(groups.unique("bytes")["n_base"].sum())
     suffix = "" if frames["communicators"].height == 1 else f"-{comm['comm']}"
     scope = (("communicator", comm["comm"]),)
-    evidence = (Evidence("groups", {"comm": comm["comm"]}, GROUP_COLUMNS, "Transfer by size"),)
+    evidence = (groups_evidence({"comm": comm["comm"]}),)
     if contended == 0:
         return Finding(
             id=f"{NAME}/no_overlap{suffix}",

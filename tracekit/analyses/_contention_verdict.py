@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.analyses._comm_stakes import all_of, hint, together
 from tracekit.analyses._comm_words import (
     few_ok,
     missing_sizes,
@@ -22,12 +23,15 @@ from tracekit.analyses._comm_words import (
 )
 from tracekit.analyses._contention_calm import nothing_to_compare, unharmed
 from tracekit.analyses._contention_words import (
-    GROUP_COLUMNS,
     NAME,
     confidence,
+    groups_evidence,
+    groups_of,
     lost_of,
+    message,
     metrics,
     partner_words,
+    slowdown_range,
 )
 from tracekit.analyses._slowed_verdict import slowed
 from tracekit.model.analysis import (
@@ -37,7 +41,6 @@ from tracekit.model.analysis import (
     Level,
     Missing,
 )
-from tracekit.model.kernels import classify
 
 __all__ = ["verdict"]
 
@@ -68,7 +71,7 @@ def _of_communicator(frames: Frames, facts: Row, comm: Row, params: Any) -> list
     ]
     calm = rows.filter(~slow)
     if calm.height and not found:
-        found.append(unharmed(frames, facts, comm, calm))
+        found.append(unharmed(frames, facts, comm, calm, params))
     if not rows.height:
         found.append(nothing_to_compare(frames, facts, comm))
     return found
@@ -82,22 +85,22 @@ def _level(row: Row, params: Any) -> Level:
 
 
 def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Finding:
-    op, partners = op_name(row["op"]), partner_words(row)
-    mechanism = row["mechanism"]
-    lost = f"{time(row['lost_ns'])} lost, {pct(row['lost_frac'])} of {lost_of(row)}"
-    title = f"{op}{whose(frames, comm['comm'])} is {_range(row)} slower while {partners} run"
+    op, mechanism = op_name(row["op"]), row["mechanism"]
     slug = _SLUGS.get(mechanism, mechanism)
     several = frames["communicators"].height > 1
+    sure = confidence(facts, comm, row)
     return Finding(
         id=f"{NAME}/{op_slug(row['op'])}-{slug}" + (f"-{comm['comm']}" if several else ""),
         level=_level(row, params),
-        title=f"{title}: {_cause(row)}; {lost}",
-        metrics=metrics(row),
+        title=hint(_title(frames, comm, row), row["n_cont"], sure),
+        metrics=metrics(frames, row, params),
         at_stake_ns=row["lost_ns"],
         at_stake_frac=row["lost_all_frac"],
-        at_stake_of="all step time" if facts["has_steps"] else "capture",
-        confidence=confidence(facts, comm, row),
-        advice=_advice(row, op, partners),
+        at_stake_of=all_of(facts, row["all_time_ns"]),
+        confidence=sure,
+        advice=" ".join(
+            s for s in (_advice(frames, row, params), together(frames, comm["comm"])) if s
+        ),
         caveats=_caveats(frames, facts, row),
         scope=(("communicator", comm["comm"]), ("operation", op)),
         t_range_ns=(row["worst_start_ns"], row["worst_end_ns"]),
@@ -106,19 +109,24 @@ def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Fin
             "lost_to_all_frac": (params.warn_frac, params.critical_frac),
         },
         evidence=_evidence(comm, row),
-        missing=missing_sizes(facts)
-        if mechanism != "unknown"
-        else (
-            Missing("DRAM and NVLink counters during the transfers", ("gpu_metrics",)),
-            *missing_sizes(facts),
-        ),
+        missing=_missing(facts, mechanism),
     )
 
 
-def _range(row: Row) -> str:
-    if row["n_groups"] == 1:
-        return f"{row['slowdown_ratio']:.2f}x"
-    return f"{row['mildest_ratio']:.2f}x to {row['worst_ratio']:.2f}x"
+def _missing(facts: Row, mechanism: str) -> tuple[Missing, ...]:
+    if mechanism != "unknown":
+        return missing_sizes(facts)
+    counters = Missing("DRAM and NVLink counters during the transfers", ("gpu_metrics",))
+    return (counters, *missing_sizes(facts))
+
+
+def _title(frames: Frames, comm: Row, row: Row) -> str:
+    slowdown, doubt = slowdown_range(frames, row)
+    return (
+        f"{op_name(row['op'])}{whose(frames, comm['comm'])} is {slowdown} slower while"
+        f" {partner_words(row)} run{doubt}: {_cause(row)}; {time(row['lost_ns'])} lost,"
+        f" {pct(row['lost_frac'])} of {lost_of(row)}"
+    )
 
 
 def _cause(row: Row) -> str:
@@ -127,27 +135,32 @@ def _cause(row: Row) -> str:
         return f"memory bandwidth (DRAM {dram} busy, alone {pct(row['dram_base_frac'])})"
     if row["mechanism"] == "link":
         return f"the GPU link is full ({link} busy)"
-    if row["mechanism"] == "SM/scheduling":
-        return f"they share SMs, not bandwidth (DRAM {dram}, link {link} busy)"
-    return "bandwidth contention candidate (no samples to confirm it)"
+    if row["mechanism"] != "SM/scheduling":
+        return "bandwidth contention candidate (no samples to confirm it)"
+    if row["sms_cont_frac"] is None:
+        room = f"DRAM {dram}, link {link} busy"
+        return f"they share SMs, by elimination: memory and link have room ({room})"
+    sms = f"SMs {pct(row['sms_cont_frac'])} in use, alone {pct(row['sms_base_frac'])}"
+    return f"they share SMs, not bandwidth ({sms}; DRAM {dram}, link {link} busy)"
 
 
-def _advice(row: Row, op: str, partners: str) -> str:
-    share = f"{pct(row['lost_frac'])} of {lost_of(row)}"
-    won = f"Without the overlap at most {time(row['lost_ns'])} ({share}) is won, less what the"
-    won += f" {partners} then delay."
+def _advice(frames: Frames, row: Row, params: Any) -> str:
+    op, partners = op_name(row["op"]), partner_words(row)
+    won = f"Without the overlap at most {time(row['lost_ns'])} of transfer time is won, less what"
+    won += f" the {partners} then delay."
     if row["mechanism"] == "bandwidth":
         return (
             f"Move the {partners} to where no {op} runs, or make them move fewer bytes: both need"
-            f" the same memory, so more SMs or another stream priority would not help. {won}"
+            f" the same memory. More SMs or a higher stream priority let the {op} start sooner, but"
+            f" not move data faster beside them. {won}"
         )
     if row["mechanism"] == "link":
         return f"Both want the GPU link: send fewer bytes at once, or one after the other. {won}"
     if row["mechanism"] == "SM/scheduling":
         return (
             f"Memory and link have room, SMs do not: give the communication stream a higher"
-            f" priority, leave some SMs free of {partners}, or run the {op} first. Smaller messages"
-            f" would not help. {won}"
+            f" priority, leave some SMs free of {partners}, or run the {op} first."
+            f"{_of_sizes(frames, row, params)} {won}"
         )
     return (
         "Record DRAM and NVLink counters to tell a lack of bandwidth from a lack of SMs: the"
@@ -155,23 +168,37 @@ def _advice(row: Row, op: str, partners: str) -> str:
     )
 
 
+def _of_sizes(frames: Frames, row: Row, params: Any) -> str:
+    """What the table says about message sizes: no size is spared, or which is."""
+    rows = groups_of(frames, row).drop_nulls("bytes").sort("bytes")
+    if rows["bytes"].n_unique() < 2:
+        return ""
+    spared = rows.filter(pl.col("slowdown_lo_ratio") < params.slower_ratio)
+    if spared.is_empty():
+        return " Every message size is slowed, so cutting messages up would not avoid it."
+    sizes = ", ".join(message(size) for size in spared["bytes"].unique(maintain_order=True))
+    return f" Not slowed for sure: {sizes}."
+
+
 def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     notes = [
         "Slower beside other work is an association: whatever else differed then counts too.",
-        "Waiting for late ranks is not in these numbers; collective_skew reports it.",
+        _felt(frames, row),
+        "Waiting for late ranks and queueing to start are not in these numbers: the findings of"
+        " collective_skew have them.",
     ]
+    if row["mechanism"] == "SM/scheduling" and row["sms_cont_frac"] is None:
+        notes.append("No counter of SMs was sampled: that they lack is inferred, not measured.")
     peak, reached = facts["link_peak_gbps"], row["busbw_base_gbps"]
     if peak is not None and reached is not None and reached > peak:
         notes.append(
             f"Bus bandwidth above the link's {peak:.0f} GB/s: in-network reduction possible."
         )
     groups = frames["groups"].filter(pl.col("comm") == row["comm"])
-    suffixes = {classify(n or "").algorithm_note for n in groups["name"].unique()} - {None}
-    notes += [f"Nothing here rests on the {note}." for note in sorted(map(str, suffixes))]
     if groups["subsample"].any():
         notes.append(
-            "Some transfers are shorter than the sampling period: their DRAM shares are means over"
-            " all transfers of the group, never of one."
+            "Some transfers are shorter than the sampling period: their DRAM and SM shares are"
+            " means over all transfers of the group, never of one."
         )
     if groups["bytes"].null_count():
         notes.append(
@@ -182,14 +209,27 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     return (*notes, *opaque_caveat(facts))
 
 
+def _felt(frames: Frames, row: Row) -> str:
+    """How much of the loss something waited for."""
+    same = (pl.col(c).eq_missing(pl.lit(row[c], pl.String)) for c in ("comm", "op", "mechanism"))
+    felt = int(frames["loss_felt"].filter(*same)["felt_ns"].sum())
+    if felt >= row["lost_ns"] // 2:
+        return f"{time(felt)} of the loss was seen to hold up other work or the host."
+    return (
+        f"Lost is transfer time; {time(felt or None, 'none')} of it was seen to hold up other work"
+        " or the host in this recording. The run gets shorter only where something waits."
+    )
+
+
 def _evidence(comm: Row, row: Row) -> tuple[Evidence, ...]:
     where = {"comm": comm["comm"], "op": row["op"], "mechanism": row["mechanism"]}
     return (
-        Evidence("groups", where, GROUP_COLUMNS, "Transfer by message size"),
+        groups_evidence(where),
         Evidence(
             "attribution",
             where,
             ("gpu", "corunner", "n", "excess_ns", "excess_frac"),
             "What the lost time goes with",
+            {"corunner": "work beside", "excess_ns": "lost", "excess_frac": "of lost"},
         ),
     )

@@ -5,28 +5,53 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracekit.analyses._comm_words import denominator, partner_name, source_note
-from tracekit.model.analysis import Confidence, Metric
+import polars as pl
 
-__all__ = ["GROUP_COLUMNS", "NAME", "confidence", "lost_of", "metrics", "partner_words"]
+from tracekit.analyses._comm_stakes import limits, share_of
+from tracekit.analyses._comm_words import partner_name, source_note
+from tracekit.model.analysis import Confidence, Evidence, Frames, Metric
+from tracekit.model.kernels import classify
+
+__all__ = [
+    "NAME",
+    "confidence",
+    "groups_evidence",
+    "groups_of",
+    "lost_of",
+    "message",
+    "metrics",
+    "partner_words",
+    "slowdown_range",
+]
 
 NAME = "allreduce_contention"
 OBSERVATIONS_FOR_SURE = 20
 SHARED_GPU_COV = 0.5
+UNCERTAIN_RATIO = 2.0
+"""A slowdown whose interval spans this factor is uncertain."""
+MIB = 1 << 20
 Row = Mapping[str, Any]
-GROUP_COLUMNS = (
-    "bytes",
-    "partner",
-    "n_cont",
-    "base_ns",
-    "cont_ns",
-    "slowdown_ratio",
-    "slowdown_lo_ratio",
-    "slowdown_hi_ratio",
-    "lost_ns",
-    "dram_cont_frac",
-    "busbw_cont_gbps",
-)
+_GROUP_COLUMNS = {
+    "bytes": "bytes",
+    "partner": "beside",
+    "n_base": "n alone",
+    "n_cont": "n beside",
+    "base_ns": "alone",
+    "cont_ns": "beside",
+    "slowdown_ratio": "slowdown",
+    "slowdown_lo_ratio": "",
+    "slowdown_hi_ratio": "",
+    "lost_ns": "lost",
+    "dram_cont_frac": "DRAM beside",
+    "busbw_cont_gbps": "bus beside",
+}
+
+
+def groups_evidence(where: Mapping[str, Any]) -> Evidence:
+    """Return the table of median transfers by message size."""
+    words = {name: said for name, said in _GROUP_COLUMNS.items() if said}
+    title = "Median transfer alone and beside other work, by message size"
+    return Evidence("groups", where, tuple(_GROUP_COLUMNS), title, words)
 
 
 def partner_words(row: Row) -> str:
@@ -37,13 +62,49 @@ def partner_words(row: Row) -> str:
 
 def lost_of(row: Row) -> str:
     """Return what the lost share is of, in words."""
-    return denominator(row["lost_group"])
+    return share_of(row["lost_group"], row["lost_of_ns"])
 
 
-def metrics(row: Row) -> tuple[Metric, ...]:
+def message(size: int | None) -> str:
+    """Return a message size in words: "16 MiB"."""
+    if size is None:
+        return "unknown size"
+    if size >= MIB and size % MIB == 0:
+        return f"{size // MIB} MiB"
+    return f"{size / 1024:.3g} KiB" if size >= 1024 else f"{size} B"
+
+
+def groups_of(frames: Frames, row: Row) -> pl.DataFrame:
+    """Return the judged groups of one mechanism."""
+    op = pl.col("op").eq_missing(pl.lit(row["op"], pl.String))
+    same = (pl.col("comm") == row["comm"]) & op & (pl.col("mechanism") == row["mechanism"])
+    return frames["groups"].filter(same & pl.col("known") & (pl.col("n_cont") > 0))
+
+
+def slowdown_range(frames: Frames, row: Row) -> tuple[str, str]:
+    """Return the slowdown over sizes, and which sizes are too uncertain to be in that range."""
+    rows = groups_of(frames, row)
+    unsure = pl.col("slowdown_hi_ratio") >= UNCERTAIN_RATIO * pl.col("slowdown_lo_ratio")
+    sure = sorted(rows.filter(~unsure)["slowdown_ratio"].to_list())
+    if not sure:
+        low, high = row["slowdown_lo_ratio"], row["slowdown_hi_ratio"]
+        return f"{row['slowdown_ratio']:.2f}x", f" (uncertain: {low:.2f}x to {high:.2f}x)"
+    low, high = f"{sure[0]:.2f}x", f"{sure[-1]:.2f}x"
+    doubts = [
+        f"{message(r['bytes'])} uncertain, {r['slowdown_lo_ratio']:.2f}x to"
+        f" {r['slowdown_hi_ratio']:.2f}x from n={r['n_cont']}"
+        for r in rows.filter(unsure).iter_rows(named=True)
+    ]
+    doubt = f" ({'; '.join(doubts[:2])})" if doubts else ""
+    return low if low == high else f"{low} to {high}", doubt
+
+
+def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
     """Return the numbers of one mechanism, most important first."""
-    beside = row["busbw_cont_gbps"]
-    traffic = None if beside is None else f"{2 * beside:.0f} to {3 * beside:.0f} GB/s"
+    groups = groups_of(frames, row)
+    sizes = groups["bytes"].n_unique()
+    over = f"{sizes} sizes pooled" if sizes > 1 else message(row["heaviest_bytes"])
+    each = n_of_sizes(groups) if sizes > 1 else ""
     return (
         Metric(
             "slowdown_ratio",
@@ -52,29 +113,60 @@ def metrics(row: Row) -> tuple[Metric, ...]:
             row["slowdown_lo_ratio"],
             row["slowdown_hi_ratio"],
             row["n_cont"],
-            "slowdown: transfer beside over alone, all sizes",
+            f"slowdown: transfer beside over alone, {over}{each}; level by its lower end: "
+            + limits(params.slower_ratio, params.critical_ratio, ratio=True),
         ),
         Metric(
             "lost_ns",
             row["lost_ns"],
             "ns",
             n=row["n_cont"],
-            doc="lost: transfer above the median alone",
+            doc="lost: transfer above the median alone, summed",
         ),
         Metric("lost_frac", row["lost_frac"], "1", doc=f"lost, of {lost_of(row)}"),
         Metric(
             "lost_to_all_frac",
             row["comm_lost_frac"],
             "1",
-            doc="lost to all kinds of work (decides the level)",
+            doc="lost to all kinds of work beside; level by this too: "
+            + limits(params.warn_frac, params.critical_frac),
         ),
-        Metric("dram_beside_frac", row["dram_cont_frac"], "1", doc="DRAM beside, read + write"),
-        Metric("dram_alone_frac", row["dram_base_frac"], "1", doc="DRAM alone, read + write"),
-        Metric("link_beside_frac", row["link_cont_frac"], "1", doc="link beside (NVLink)"),
-        Metric("bus_bandwidth_alone_gbps", row["busbw_base_gbps"], "GB/s"),
-        Metric("bus_bandwidth_beside_gbps", beside, "GB/s"),
-        Metric("memory_traffic", traffic, doc="memory traffic of its own, 2 to 3x that"),
+        *_sampled(row, message(row["heaviest_bytes"])),
+        *_suffixes(frames, row),
     )
+
+
+def n_of_sizes(groups: pl.DataFrame) -> str:
+    """Return how many collectives each size has, where that is one number."""
+    counts = set(groups["n_cont"].to_list())
+    return f", {counts.pop()} each" if len(counts) == 1 else ""
+
+
+def _sampled(row: Row, size: str) -> tuple[Metric, ...]:
+    """The numbers of the message size that lost most."""
+    beside = row["busbw_cont_gbps"]
+    traffic = None if beside is None else f"{2 * beside:.0f} to {3 * beside:.0f} GB/s"
+    own = f"memory traffic of its own, {size}: 2 to 3 x bus bandwidth beside"
+    numbers = (
+        ("dram_beside_frac", row["dram_cont_frac"], "1", "DRAM beside, read + write"),
+        ("dram_alone_frac", row["dram_base_frac"], "1", "DRAM alone, read + write"),
+        ("link_beside_frac", row["link_cont_frac"], "1", "link beside (NVLink)"),
+        ("sms_beside_frac", row["sms_cont_frac"], "1", "SMs beside, in use"),
+        ("sms_alone_frac", row["sms_base_frac"], "1", "SMs alone, in use"),
+        ("bus_bandwidth_alone_gbps", row["busbw_base_gbps"], "GB/s", "bus bandwidth alone"),
+        ("bus_bandwidth_beside_gbps", beside, "GB/s", "bus bandwidth beside"),
+    )
+    found = [Metric(name, value, unit, doc=f"{doc}, {size}") for name, value, unit, doc in numbers]
+    return (*found, Metric("memory_traffic", traffic, doc=own))
+
+
+def _suffixes(frames: Frames, row: Row) -> tuple[Metric, ...]:
+    """The suffixes of kernel names that people take for a protocol."""
+    names = groups_of(frames, row)["name"].unique()
+    notes = {str(note) for n in names if (note := classify(n or "").algorithm_note)}
+    said = [note.removeprefix("name suffix ").partition(" (") for note in sorted(notes)]
+    doc = "kernel name ends in (says nothing on the protocol, not used)"
+    return (Metric("kernel_name", ", ".join(s[0] for s in said), doc=doc),) if said else ()
 
 
 def confidence(facts: Row, comm: Row, row: Row) -> Confidence:

@@ -7,32 +7,51 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.analyses._comm_stakes import all_of, hint, limits, share_of, together
 from tracekit.analyses._comm_words import (
-    denominator,
     few_ok,
     no_collectives,
     only_point_to_point,
     op_name,
     op_slug,
     opaque_caveat,
-    partner_name,
     pct,
     source_note,
     time,
     unmatched,
     whose,
 )
+from tracekit.analyses._late_words import Late, advice, cause, late_ranks
 from tracekit.analyses._queue_verdict import queued
 from tracekit.model.analysis import Confidence, Evidence, Finding, Frames, Level, Metric
-from tracekit.views.lateness import HOST_LATE, IDLE, QUEUED
+from tracekit.views.lateness import HOST_LATE
 
 __all__ = ["verdict"]
 
 NAME = "collective_skew"
 OBSERVATIONS_FOR_SURE = 20
-ONE_RANK_LATE = 0.7
-"""Share of the lateness from which one rank is named instead of jitter."""
+MOSTLY = 0.8
+"""From this share on all of a wait is taken to hold something up."""
 Row = Mapping[str, Any]
+_WAIT_COLUMNS = {
+    "step_group": "step group",
+    "rank": "rank",
+    "n": "n",
+    "n_last": "came last",
+    "wait_median_ns": "median wait",
+    "wait_ns": "wait in all",
+    "wait_felt_ns": "held something up",
+    "time_ns": "out of",
+    "wait_frac": "wait share",
+}
+_LATE_COLUMNS = {
+    "late_rank": "late rank",
+    "n": "times late",
+    "late_ns": "late in all",
+    "what": "what",
+    "extra_ns": "longer",
+    "extra_frac": "of its lateness",
+}
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2}
 
 
@@ -50,29 +69,31 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
         if about["status"] == "matched":
             found.append(_straggler(frames, facts, about, rows, params))
     found = [*few_ok(found), *unmatched(frames, NAME, "skew is")]
-    return (*found, *queued(frames, params))
+    return (*found, *few_ok(queued(frames, facts, params)))
 
 
 def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
     judged = [(_level(frames, row, params), row) for row in rows.iter_rows(named=True)]
     level, row = min(judged, key=lambda j: (_ORDER[j[0]], -_worst_wait(frames, j[1])["wait_frac"]))
-    waiting = _worst_wait(frames, row)
-    late = _late_ranks(frames, row)
     op = op_name(row["op"])
-    stake = int(rows["mean_wait_ns"].sum())
+    stake = int(rows["mean_wait_felt_ns"].sum()) if level is not Level.OK else 0
     whole = float(rows["time_ns"].sum() if facts["has_steps"] else row["time_ns"] or 0)
     several = frames["skew"].select("comm", "op").n_unique() > 1
+    sure = _confidence(facts, comm, row)
+    late = late_ranks(frames, row)
     return Finding(
         id=f"{NAME}/{op_slug(row['op'])}" + (f"-{comm['comm']}" if several else ""),
         level=level,
-        title=_title(frames, row, waiting, late, level),
-        metrics=_metrics(frames, row, waiting, late),
-        at_stake_ns=stake if level is not Level.OK else None,
-        at_stake_frac=stake / whole if whole and level is not Level.OK else None,
-        at_stake_of="all step time" if facts["has_steps"] else "capture",
-        confidence=_confidence(facts, comm, row),
-        advice=_advice(late) if level is not Level.OK else "",
-        caveats=_caveats(frames, facts, row),
+        title=hint(_title(frames, row, late, level), row["n"], sure),
+        metrics=_metrics(frames, rows, row, late, params),
+        at_stake_ns=stake or None,
+        at_stake_frac=stake / whole if whole and stake else None,
+        at_stake_of=all_of(facts, whole or None) if stake else "",
+        confidence=sure,
+        advice=""
+        if level is Level.OK
+        else f"{advice(late)} {together(frames, comm['comm'])}".strip(),
+        caveats=_caveats(frames, facts, comm, row, late),
         scope=(("communicator", comm["comm"]), ("operation", op)),
         t_range_ns=None
         if row["worst_start_ns"] is None
@@ -106,82 +127,96 @@ def _level(frames: Frames, row: Row, params: Any) -> Level:
     return Level.OK
 
 
-def _late_ranks(frames: Frames, row: Row) -> dict[str, Any]:
-    """Who comes late how much of the time, and the largest reason for it."""
-    same = (pl.col(c).eq_missing(pl.lit(row[c], pl.String)) for c in ("comm", "op", "step_group"))
-    rows = frames["lateness"].filter(*same)
-    if rows.is_empty():
-        return {"rank": None, "share": None, "what": None, "extra": None}
-    ranks = rows.unique("late_rank_id", maintain_order=True)
-    total = ranks["late_ns"].sum()
-    worst = ranks.row(0, named=True)
-    causes = rows.group_by("what").agg(pl.col("extra_ns").sum())
-    cause = causes.sort(["extra_ns", "what"], descending=[True, False]).row(0, named=True)
-    known = bool(total) and cause["extra_ns"] > 0
-    return {
-        "rank": worst["late_rank"],
-        "share": worst["late_ns"] / total if total else None,
-        "what": cause["what"] if known else None,
-        "extra": cause["extra_ns"] / total if known else None,
-    }
+def _of(row: Row, waiting: Row) -> str:
+    return share_of(row["step_group"], waiting["time_ns"])
 
 
-def _title(frames: Frames, row: Row, waiting: Row, late: Row, level: Level) -> str:
-    op = op_name(row["op"])
+def _title(frames: Frames, row: Row, late: Late, level: Level) -> str:
+    waiting = _worst_wait(frames, row)
+    op, of = op_name(row["op"]), _of(row, waiting)
     sizes = f"median skew {time(row['skew_median_ns'])}, transfer {time(row['transfer_median_ns'])}"
     if level is Level.OK:
         return (
             f"ranks reach {op}s{whose(frames, row['comm'])} together enough: {sizes}; no rank waits"
-            f" more than {pct(waiting['wait_frac'])} of {denominator(row['step_group'])}"
+            f" more than {pct(waiting['wait_frac'])} of {of}"
         )
     title = (
         f"ranks wait for each other in {op}s{whose(frames, row['comm'])}: {sizes};"
-        f" {waiting['rank']} waits {pct(waiting['wait_frac'])} of {_its(row)}"
+        f" {waiting['rank']} waits {time(waiting['wait_ns'])} ({pct(waiting['wait_frac'])} of {of})"
+        f"{_felt(waiting)}"
     )
-    if late["what"] is None:
-        return title
-    who = late["rank"] if (late["share"] or 0) >= ONE_RANK_LATE else "whoever is late"
-    return f"{title}; {who}: {_cause(late)}"
+    return f"{title}; {cause(late)}" if late.what else title
 
 
-def _its(row: Row) -> str:
-    group = denominator(row["step_group"])
-    return group.replace("step time", "its step time")
+def _felt(waiting: Row) -> str:
+    """How much of the wait something was held up by, where that is not most of it."""
+    felt, wait = waiting["wait_felt_ns"] or 0, waiting["wait_ns"] or 0
+    if felt >= MOSTLY * wait:
+        return ""
+    if not felt:
+        return ", but nothing is seen to be held up by that"
+    return f", of which only {time(felt)} is seen to hold anything up"
 
 
-def _cause(late: Row) -> str:
-    share = pct(min(late["extra"], 1.0))
-    if late["what"] == HOST_LATE:
-        return f"its host launches late ({share} of the lateness)"
-    if late["what"] == QUEUED:
-        return f"it is ready, but other work holds its GPU ({share} of the lateness)"
-    if late["what"] == IDLE:
-        return f"its GPU idles with work queued or waits for an event ({share} of the lateness)"
-    return f"its {partner_name(late['what'])} take longer ({share} of the lateness)"
-
-
-def _metrics(frames: Frames, row: Row, waiting: Row, late: Row) -> tuple[Metric, ...]:
+def _metrics(
+    frames: Frames, rows: pl.DataFrame, row: Row, late: Late, params: Any
+) -> tuple[Metric, ...]:
+    waiting = _worst_wait(frames, row)
     waits = [
         Metric(
             f"wait_median_{w['rank'].replace(' ', '_')}_ns",
             w["wait_median_ns"],
             "ns",
             n=w["n"],
-            doc=f"wait median {w['rank']} (came last {w['n_last']} times)",
+            doc=f"wait median {w['rank']} (came last {w['n_last']} of {w['n']} times)",
         )
         for w in _waits(frames, row).head(8).iter_rows(named=True)
     ]
+    ratio = limits(params.warn_skew_ratio, params.critical_skew_ratio, ratio=True)
+    share = f"wait of {waiting['rank']}, of {_of(row, waiting)}; level by this too: "
+    doc = "step group that is worst, of which these numbers are"
     return (
+        *([Metric("step_group", row["step_group"], doc=doc)] if rows.height > 1 else []),
         Metric("skew_median_ns", row["skew_median_ns"], "ns", n=row["n"], doc="skew median"),
         Metric("transfer_median_ns", row["transfer_median_ns"], "ns", doc="transfer median"),
-        Metric("skew_over_transfer", row["skew_over_transfer"], "x", doc="skew over transfer"),
         Metric(
-            "wait_frac", waiting["wait_frac"], "1", doc=f"wait of {waiting['rank']}, of {_its(row)}"
+            "skew_over_transfer",
+            row["skew_over_transfer"],
+            "x",
+            doc=f"skew over transfer; level by this: {ratio}",
+        ),
+        Metric(
+            "wait_frac",
+            waiting["wait_frac"],
+            "1",
+            doc=f"{share}{limits(params.warn_frac, params.critical_frac)}",
         ),
         *waits,
-        Metric("mean_wait_ns", row["mean_wait_ns"], "ns", doc="mean wait over ranks, summed"),
-        Metric("late_share_frac", late["share"], "1", doc=f"late share of {late['rank']}"),
+        *_late_share(late),
+        *_mean_waits(rows, row),
     )
+
+
+def _mean_waits(rows: pl.DataFrame, row: Row) -> list[Metric]:
+    """Sums of the mean wait: of the group shown, and of all groups, which is at stake."""
+    first = ", first collective left out" if row["first_skew_ns"] else ""
+    doc = f"mean wait over ranks, summed{first}"
+    found = [Metric("mean_wait_ns", row["mean_wait_ns"], "ns", doc=doc)]
+    if rows.height > 1:
+        mean, doc = int(rows["mean_wait_ns"].sum()), "mean wait all step groups, summed"
+        found.append(Metric("mean_wait_all_ns", mean, "ns", doc=doc))
+    felt, every = int(rows["mean_wait_felt_ns"].sum()), ", all step groups"
+    doc = (
+        f"mean wait felt (seen to hold up other work or the host){every if rows.height > 1 else ''}"
+    )
+    return [*found, Metric("mean_wait_felt_ns", felt, "ns", doc=f"{doc}: at stake")]
+
+
+def _late_share(late: Late) -> list[Metric]:
+    if late.rank is None:
+        return []
+    doc = f"late share: part of all ranks' lateness that is {late.rank}'s"
+    return [Metric("late_share_frac", late.share, "1", doc=doc)]
 
 
 def _confidence(facts: Row, comm: Row, row: Row) -> Confidence:
@@ -199,46 +234,23 @@ def _confidence(facts: Row, comm: Row, row: Row) -> Confidence:
     )
 
 
-def _advice(late: Row) -> str:
-    if late["what"] is None:
-        return "Look at what the late rank does before its collectives (table below)."
-    jitter = (late["share"] or 0) < ONE_RANK_LATE
-    who = (
-        f"The ranks take turns being late ({late['rank']} {pct(late['share'])} of the lateness):"
-        " this is jitter, not one slow rank."
-        if jitter
-        else f"{late['rank'].capitalize()} is late, the others wait."
-    )
-    if late["what"] == HOST_LATE:
-        return (
-            f"{who} Its GPU is idle because its host has not launched the next kernel yet: cut the"
-            " launching work (CUDA graphs, fewer and larger kernels), pin the launching threads to"
-            " their own cores, and keep other work off that process's Python thread. A faster link"
-            " or smaller messages would not help."
-        )
-    if late["what"] == QUEUED:
-        return (
-            f"{who} Its collective was launched in time and found no room on its GPU: launch it"
-            " before the work that holds the GPU, or give its stream a higher priority (the"
-            " findings on queueing name that work). A faster link would not help."
-        )
-    if late["what"] == IDLE:
-        return (
-            f"{who} Its GPU has nothing runnable although work was launched: look for waits on"
-            " events of another stream, and for launches that queue behind copies."
-        )
-    return (
-        f"{who} Give it less of that work or find out why it takes longer there (what runs beside"
-        " it, clocks, batch split). A faster link would not help."
-    )
-
-
-def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
+def _caveats(frames: Frames, facts: Row, comm: Row, row: Row, late: Late) -> tuple[str, ...]:
     notes = []
+    if late.what == HOST_LATE:
+        notes.append(
+            "Recording itself delays launches, by about a microsecond or more a call: compare the"
+            " step time with a run without the profiler before working on the host."
+        )
+    if comm["clk"] < 1:
+        notes.append(
+            "Clocks are aligned by the median difference of the ends of collectives, which ranks"
+            " leave together; judged are the starts, so late ranks stay late. A clock that drifts"
+            " during the recording would look like skew."
+        )
     if row["first_skew_ns"]:
         notes.append(
-            f"The first collective ({time(row['first_skew_ns'])} of skew) is left out of the sums:"
-            " ranks do not start recording at one instant."
+            f"The first collective ({time(row['first_skew_ns'])} of skew) is left out of sums and"
+            " of step time: ranks do not start recording at one instant."
         )
     if not frames["ranks"]["rank_known"].all():
         notes.append(
@@ -251,18 +263,18 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
 
 def _evidence(comm: Row, row: Row) -> tuple[Evidence, ...]:
     where = {"comm": comm["comm"], "op": row["op"]}
-    group = where | {"step_group": row["step_group"]}
+    settled = " (sums without the first collective)" if row["first_skew_ns"] else ""
     return (
         Evidence(
-            "rank_waits",
-            where,
-            ("step_group", "rank", "n", "n_last", "wait_median_ns", "wait_ns", "wait_frac"),
-            "Waiting by rank",
+            "rank_waits", where, tuple(_WAIT_COLUMNS), f"Waiting by rank{settled}", _WAIT_COLUMNS
         ),
         Evidence(
             "lateness",
-            group,
-            ("late_rank", "n", "late_ns", "what", "extra_ns", "extra_frac"),
-            "What late ranks did that the earliest did not",
+            where | {"step_group": row["step_group"], "weighty": True},
+            tuple(_LATE_COLUMNS),
+            "What late ranks did for longer than the earliest"
+            f" ({'first collective left out; ' if row['first_skew_ns'] else ''}kinds that run at"
+            " once each count)",
+            _LATE_COLUMNS,
         ),
     )

@@ -23,6 +23,7 @@ from tracekit.views.comm_facts import comm_facts, raw_durations
 from tracekit.views.contention import contention_groups
 from tracekit.views.contention_loss import contention_excess, excess_attribution, mechanisms
 from tracekit.views.contention_windows import contention_windows, shared_time
+from tracekit.views.held_up import held_up, loss_felt
 from tracekit.views.slowed_compute import slowed_compute
 
 __all__ = ["ANALYSIS", "Params"]
@@ -54,6 +55,8 @@ _VIEWS = (
     slowed_compute,
     raw_durations,
     peer_copies,
+    held_up,
+    loss_felt,
 )
 _REQUIRES = ("kernels",)
 
@@ -73,6 +76,8 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "slowed_compute": slowed_compute(trace),
         "raw_durations": raw_durations(trace),
         "peer_copies": peer_copies(trace),
+        "held_up": held_up(trace),
+        "loss_felt": loss_felt(trace),
     }
 
 
@@ -114,6 +119,8 @@ ANALYSIS = Analysis(
         tables.SLOWED_TABLE,
         tables.RAW_TABLE,
         tables.COPIES_TABLE,
+        tables.HELD_UP_TABLE,
+        tables.LOSS_FELT_TABLE,
     ),
     compute=compute,
     verdict=verdict,

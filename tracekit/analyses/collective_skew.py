@@ -18,8 +18,10 @@ from tracekit.model.analysis import Analysis, Frames, param
 from tracekit.model.trace import Trace
 from tracekit.views.coll_instances import matching
 from tracekit.views.comm_facts import comm_facts, raw_durations
-from tracekit.views.lateness import lateness, rank_labels, rank_waits, skews
+from tracekit.views.held_up import held_up
+from tracekit.views.lateness import lateness
 from tracekit.views.queueing import queueing
+from tracekit.views.waits import rank_labels, rank_waits, skews
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -51,6 +53,7 @@ _VIEWS = (
     lateness,
     queueing,
     raw_durations,
+    held_up,
 )
 _REQUIRES = ("kernels",)
 
@@ -67,6 +70,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "lateness": lateness(trace),
         "queueing": queueing(trace),
         "raw_durations": raw_durations(trace),
+        "held_up": held_up(trace),
     }
 
 
@@ -95,6 +99,7 @@ ANALYSIS = Analysis(
         tables.LATENESS_TABLE,
         tables.QUEUEING_TABLE,
         tables.RAW_TABLE,
+        tables.HELD_UP_TABLE,
     ),
     compute=compute,
     verdict=verdict,

@@ -116,12 +116,14 @@ class Evidence:
         where: Column values that select the rows; empty for all.
         columns: Columns worth showing, in order; empty for all.
         title: Heading for people.
+        headings: Words for columns whose names are none, unit left out.
     """
 
     table: str
     where: Mapping[str, Any] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     title: str = ""
+    headings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,8 @@ def grid(
     if rows.is_empty():
         return None
     shown = rows.select(evidence.columns or rows.columns).head(limit)
-    columns = [_column(shown, name, width) for name in _without_bounds(shown.columns)]
+    names = _without_bounds(shown.columns)
+    columns = [_column(shown, name, width, evidence.headings.get(name)) for name in names]
     return Grid(
         title=printable(evidence.title or evidence.table.replace("_", " ")),
         headings=tuple(c[0] for c in columns),
@@ -163,13 +164,17 @@ def select(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
     return frame
 
 
-def _column(shown: pl.DataFrame, name: str, width: int) -> tuple[str, bool, list[str]]:
+def _column(
+    shown: pl.DataFrame, name: str, width: int, words: str | None = None
+) -> tuple[str, bool, list[str]]:
     """Return (heading, right-aligned, cells) of one column, its interval in brackets beside it."""
     series = shown[name]
     values = series.to_list()
     if not series.dtype.is_numeric():
-        return unit_of_column(name)[0], False, [cell_text(v, width) for v in values]
+        return words or unit_of_column(name)[0], False, [cell_text(v, width) for v in values]
     heading, scale = heading_and_scale(name, values)
+    if words:
+        heading = f"{words} ({scale.unit})" if scale.unit else words
     cells = [scale.cell(v) for v in values]
     low, high = bounds_of(name)
     if low in shown.columns and high in shown.columns:

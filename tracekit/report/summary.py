@@ -50,7 +50,9 @@ def report_line(report: Report) -> str:
     """Return ``file: what wrote it, schema, length`` of one input."""
     product = printable(report.product) or "written by an unknown version"
     schema = report.schema_version
-    parts = [product, f"schema {printable(schema)}" if schema else "schema version unknown"]
+    parts = [product]
+    if report.has_timeline:
+        parts.append(f"schema {printable(schema)}" if schema else "schema version unknown")
     if report.duration_ns is not None:
         parts.append(f"capture of {duration(report.duration_ns)}")
     return f"{shorten(report.name, _NAME)}: {', '.join(parts)}"
@@ -58,6 +60,8 @@ def report_line(report: Report) -> str:
 
 def verdict(diagnosis: Diagnosis) -> str:
     """Return the answer in one sentence."""
+    if diagnosis.reports and not any(r.has_timeline for r in diagnosis.reports):
+        return "No timeline given: what Nsight Compute counted stands alone."
     if not diagnosis.overview.has_device_activity:
         return "No accelerator activity recorded: nothing about a GPU can be said."
     if diagnosis.worst in (Level.CRITICAL, Level.WARN):
@@ -81,7 +85,7 @@ def tally(diagnosis: Diagnosis) -> str:
 
 def gpu_line(diagnosis: Diagnosis, time: GpuTime) -> str:
     """Return how one GPU spent the time from first to last device activity."""
-    names = {g.index: printable(g.name) for g in diagnosis.gpus}
+    names: dict[int | None, str] = {g.index: printable(g.name) for g in diagnosis.gpus}
     idle = f"idle {_part(time.idle_ns, time.span_ns)}"
     if time.idle_in_profiler_ns:
         idle += f" of which the profiler itself {duration(time.idle_in_profiler_ns)}"
@@ -93,21 +97,36 @@ def gpu_line(diagnosis: Diagnosis, time: GpuTime) -> str:
         )
     else:
         parts.append("no opaque graphs")
-    if communication := _communication(time):
+    if communication := _communication(diagnosis, time):
         parts.append(communication)
     name = names.get(time.gpu, "")
     return f"{name + ': ' if name else ''}{', '.join(parts)}"
 
 
-def _communication(time: GpuTime) -> str:
+def _communication(diagnosis: Diagnosis, time: GpuTime) -> str:
     """Communication is a lower bound once part of the work is invisible."""
     if not time.busy_ns or not (time.comm_ns or time.opaque_ns):
         return ""
     low = share(time.comm_ns / time.busy_ns)
     if not time.opaque_ns:
-        return f"communication {low} of busy ({duration(time.comm_ns)})"
+        waiting = _waiting(diagnosis, time)
+        return f"communication {low} of busy ({duration(time.comm_ns)}, {waiting})"
     high = share(min(1.0, (time.comm_ns + time.opaque_ns) / time.busy_ns))
     return f"communication at least {low} of {duration(time.busy_ns)} busy; up to {high}"
+
+
+def _waiting(diagnosis: Diagnosis, time: GpuTime) -> str:
+    """How much of the communication of a GPU is waiting for other ranks, where that is known."""
+    frames = diagnosis.frames.get("collective_skew", {})
+    waits, ranks = frames.get("rank_waits"), frames.get("ranks")
+    if waits is None or ranks is None or waits.is_empty():
+        return "waiting for other ranks included"
+    here = ranks.filter(ranks["gpu"].eq_missing(time.gpu))["rank_id"]
+    own = waits.filter(waits["rank_id"].is_in(here.implode()))
+    waited = min(time.comm_ns, int((own["wait_ns"] + own["first_wait_ns"]).sum()))
+    comms = frames.get("communicators")
+    whole = comms is not None and bool((comms["status"] == "matched").all())
+    return f"of which {'' if whole else 'at least '}{duration(waited)} waiting for other ranks"
 
 
 def _part(part_ns: int, whole_ns: int) -> str:
@@ -122,7 +141,8 @@ def class_shares(diagnosis: Diagnosis, limit: int = 6) -> tuple[str, ...]:
     large = [c for c in named[:limit] if c.frac >= _SMALL_CLASS]
     out = [f"{printable(c.kind)} {share(c.frac)}" for c in large]
     if rest := named[len(large) :]:
-        out.append(f"{len(rest)} more {share(sum(c.frac for c in rest))}")
+        kinds = "1 more kind" if len(rest) == 1 else f"{len(rest)} more kinds"
+        out.append(f"{kinds} {share(sum(c.frac for c in rest))}")
     unclassified = diagnosis.overview.unclassified_frac
     if unclassified is not None:
         out.append(f"{_UNCLASSIFIED} {share(unclassified)} of kernel time")
@@ -159,7 +179,7 @@ def quality_lines(diagnosis: Diagnosis) -> tuple[tuple[Level, str], ...]:
 
 def clock_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return how the clocks of several reports were brought together; nothing for one report."""
-    if len(diagnosis.reports) < 2:
+    if len(diagnosis.alignment) < 2:
         return ()
     names = {r.index: shorten(r.name, _NAME) for r in diagnosis.reports}
     lines = []
@@ -184,11 +204,13 @@ def stake(finding: Finding) -> str:
 
 
 def confidence(finding: Finding) -> str:
-    """Return ``medium (0.60): why``, "" without a confidence."""
+    """Return ``medium (0.60); limited by: why``, "" without a confidence."""
     sure = finding.confidence
     if sure is None:
         return ""
-    text = f"{sure.label} ({sure.value:.2f})" + (f": {sentence(sure.why)}" if sure.why else "")
+    text = f"{sure.label} ({sure.value:.2f})"
+    if sure.why:
+        text += f"; limited by: {sentence(sure.why)}"
     if finding.downgraded_from is not None:
         text += f"; would be {finding.downgraded_from} if we were surer"
     return text
@@ -211,7 +233,7 @@ def place(finding: Finding) -> str:
     parts = [f"{printable(k)} {shorten(v, 40)}" for k, v in finding.scope]
     if finding.t_range_ns is not None:
         start, end = finding.t_range_ns
-        parts.append(f"worst from {moment(start)} to {moment(end)}")
+        parts.append(f"worst at {moment(start)} of the session, {duration(end - start)} long")
     return ", ".join(parts)
 
 

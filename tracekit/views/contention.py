@@ -35,6 +35,7 @@ KEY = ("comm", "op", "dtype", "bytes", "name", "grid")
 """What a collective and its baseline have in common."""
 SATURATED_FRAC = 0.8
 """Share of what is achievable from which DRAM or the link counts as used up."""
+SMS_ACTIVE = ("SMs Active [Throughput %]",)
 MOST_DRAWN = 2_500
 """Most observations a side that a bootstrap draws from."""
 GROUP = pl.Schema(
@@ -63,6 +64,8 @@ GROUP = pl.Schema(
         "dram_cont_hi_frac": pl.Float64(),
         "link_base_frac": pl.Float64(),
         "link_cont_frac": pl.Float64(),
+        "sms_base_frac": pl.Float64(),
+        "sms_cont_frac": pl.Float64(),
         "coverage_frac": pl.Float64(),
         "subsample": pl.Boolean(),
         "busbw_base_gbps": pl.Float64(),
@@ -186,6 +189,7 @@ class _Sampler:
         self._link: dict[int, tuple[_Counters, _Counters]] = {
             g: metrics.link(trace, g) for g in gpus
         }
+        self._sms: dict[int, _Counters] = {g: metrics.total(trace, g, SMS_ACTIVE) for g in gpus}
         self._achievable = {g: _achievable_frac(trace, trace.gpus[g]) for g in gpus}
 
     def levels(self, alone: pl.DataFrame, own: pl.DataFrame) -> dict[str, object]:
@@ -203,6 +207,8 @@ class _Sampler:
             "dram_cont_hi_frac": None if highest is None else highest.hi_frac,
             "link_base_frac": link_before,
             "link_cont_frac": link_during,
+            "sms_base_frac": self._highest(alone, self._sms),
+            "sms_cont_frac": self._highest(own, self._sms),
             "coverage_frac": min((v.coverage_frac for _, v in during), default=None),
             "subsample": None if highest is None else highest.subsample,
         }
@@ -221,6 +227,10 @@ class _Sampler:
     def _dram_of(self, cases: pl.DataFrame) -> list[tuple[int, metrics.Level]]:
         found = [(g, metrics.level_over(self._dram[g], w)) for g, w in self._by_gpu(cases)]
         return [(g, level) for g, level in found if level is not None]
+
+    def _highest(self, cases: pl.DataFrame, of: dict[int, _Counters]) -> float | None:
+        levels = [metrics.level_over(of[g], w) for g, w in self._by_gpu(cases)]
+        return max((v.mean_frac for v in levels if v and v.mean_frac is not None), default=None)
 
     def _link_of(self, cases: pl.DataFrame) -> float | None:
         """Share of the link in its busier direction, highest over GPUs."""

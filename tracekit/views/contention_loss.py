@@ -50,6 +50,8 @@ MECHANISM = pl.Schema(
         "lost_frac": pl.Float64(),
         "lost_all_frac": pl.Float64(),
         "lost_group": pl.String(),
+        "lost_of_ns": pl.Float64(),
+        "all_time_ns": pl.Float64(),
         "comm_lost_frac": pl.Float64(),
         "dram_base_frac": pl.Float64(),
         "dram_cont_frac": pl.Float64(),
@@ -57,6 +59,9 @@ MECHANISM = pl.Schema(
         "link_cont_frac": pl.Float64(),
         "busbw_base_gbps": pl.Float64(),
         "busbw_cont_gbps": pl.Float64(),
+        "sms_base_frac": pl.Float64(),
+        "sms_cont_frac": pl.Float64(),
+        "heaviest_bytes": pl.Int64(),
         "coverage_frac": pl.Float64(),
         "worst_start_ns": pl.Int64(),
         "worst_end_ns": pl.Int64(),
@@ -109,7 +114,7 @@ def mechanisms(trace: Trace) -> pl.DataFrame:
     its interval is taken inside each bootstrap draw, so shared baselines are not counted twice.
     ``lost_frac`` is of the step group (or the capture) where it is largest, ``comm_lost_frac`` the
     loss of all mechanisms of the communicator that slow it, there where that is largest. Sampled
-    columns and bus bandwidths are those of the group that lost most.
+    columns and bus bandwidths are those of the group that lost most, of ``heaviest_bytes``.
 
     Returns:
         Frame of `MECHANISM`, sorted by comm, op, mechanism.
@@ -141,10 +146,12 @@ _OF_HEAVIEST = (
     "link_cont_frac",
     "busbw_base_gbps",
     "busbw_cont_gbps",
+    "sms_base_frac",
+    "sms_cont_frac",
     "coverage_frac",
 )
 _LATER = frozenset(
-    {"lost_frac", "lost_all_frac", "lost_group", "comm_lost_frac"}
+    {"lost_frac", "lost_all_frac", "lost_group", "comm_lost_frac", "lost_of_ns", "all_time_ns"}
     | {"worst_start_ns", "worst_end_ns"}
 )
 """Columns that are not sums over groups."""
@@ -191,6 +198,7 @@ def _summary(own: pl.DataFrame, rollup: Estimate) -> dict[str, object]:
         "worst_ratio": own["slowdown_ratio"].max(),
         "lost_ns": own["lost_ns"].sum(),
         "prov": own["prov"].min(),
+        "heaviest_bytes": heaviest["bytes"],
         **{name: heaviest[name] for name in _OF_HEAVIEST},
     }
 
@@ -211,6 +219,8 @@ def _shares(excess: pl.DataFrame, times: pl.DataFrame, rolled: pl.DataFrame) -> 
     each = ordered.group_by(_PAIR, maintain_order=True).agg(
         pl.col("lost_frac").first(),
         pl.col("step_group").first().alias("lost_group"),
+        pl.col("time_ns").first().alias("lost_of_ns"),
+        pl.col("all_time_ns").first(),
         (
             pl.col("lost_ns").filter(pl.col("lost_frac").is_not_null()).sum()
             / pl.col("all_time_ns").first()

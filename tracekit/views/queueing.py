@@ -11,6 +11,7 @@ from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import collectives
+from tracekit.views.dependents import dependents
 from tracekit.views.overlap import (
     COMM_KINDS,
     MIN_LAG_NS,
@@ -20,7 +21,7 @@ from tracekit.views.overlap import (
 )
 from tracekit.views.step_time import share_of_steps, step_time
 
-__all__ = ["QUEUEING", "queueing"]
+__all__ = ["QUEUEING", "collective_lags", "queueing"]
 
 WAITS_FOR_EVENT = 2
 """``sync_type`` of a stream that waits for an event."""
@@ -37,13 +38,38 @@ QUEUEING = pl.Schema(
         "queued_ns": pl.Int64(),
         "queued_frac": pl.Float64(),
         "queued_group": pl.String(),
+        "queued_of_ns": pl.Float64(),
+        "felt_ns": pl.Int64(),
+        "felt_frac": pl.Float64(),
     }
 )
 """Columns of `queueing`."""
 _BY = ["comm", "op", "partner", "dependency", "one_rank"]
 
 
-@view("sync", of=[activity, attribution, collectives, queued_kernels, matching, step_time, steps])
+_VIEWS = (
+    activity,
+    attribution,
+    collectives,
+    dependents,
+    queued_kernels,
+    matching,
+)
+
+
+@view("sync", of=_VIEWS)
+def collective_lags(trace: Trace) -> pl.DataFrame:
+    """Return the communication kernels whose start counts, one a matched collective.
+
+    Returns:
+        Rows of `collectives` plus instance UInt32 (null when unmatched), ready_ns and lag_ns Int64
+        (null unless queued), felt_ns Int64 (see `queueing`), one_rank, queued and dependency
+        Boolean.
+    """
+    return _with_dependency(trace, _queued(trace))
+
+
+@view(of=[activity, collective_lags, step_time, steps])
 def queueing(trace: Trace) -> pl.DataFrame:
     """Return how long collectives waited to start behind other work of their GPU.
 
@@ -54,9 +80,12 @@ def queueing(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of `QUEUEING`, sorted by queued_ns, most first. ``dependency``: the stream had been
         told to wait for an event and started just when another stream had finished everything
-        launched before, so the lag may be a dependency instead of queueing.
+        launched before, so the lag may be a dependency instead of queueing. felt_ns: how much of
+        queued_ns something waited for at the end of the collective (`dependents`), so that an
+        earlier start could have won it; waiting of other ranks is not in it. Shares are of
+        queued_of_ns, the time of the step group where queueing is largest.
     """
-    rows = _with_dependency(trace, _queued(trace))
+    rows = collective_lags(trace)
     total = rows.group_by("comm", "op").agg(pl.len().alias("n_all"))
     partners = _partners(trace, rows.filter("queued"))
     rows = rows.filter("queued").join(partners, on="activity", how="left", maintain_order="left")
@@ -64,6 +93,7 @@ def queueing(trace: Trace) -> pl.DataFrame:
         pl.len().alias("n"),
         pl.col("lag_ns").median().alias("queued_median_ns"),
         pl.col("lag_ns").sum().alias("queued_ns"),
+        pl.col("felt_ns").sum(),
     )
     shares = _shares(trace, rows)
     found = found.join(shares, on=_BY, how="left", nulls_equal=True)
@@ -87,8 +117,23 @@ def _queued(trace: Trace) -> pl.DataFrame:
     # Members at the ragged ends of a matched communicator have no partner: they are left out.
     single = ~matched.any().over("comm")
     rows = rows.with_columns(single.alias("one_rank")).filter(single | (matched & latest))
-    rows = rows.filter(~matched | pl.col("activity").is_first_distinct().over("instance"))
+    first = pl.col("activity") == pl.col("activity").min().over("instance")
+    rows = rows.filter(~matched | first)
+    felt = _felt(trace)
+    rows = rows.join(felt, on="activity", how="left", maintain_order="left").with_columns(
+        pl.min_horizontal("lag_ns", "delay_felt_ns").alias("felt_ns")
+    )
     return rows.with_columns(pl.col("lag_ns").is_not_null().alias("queued"))
+
+
+def _felt(trace: Trace) -> pl.DataFrame:
+    """What dependents waited for after the latest start, the most over the ranks."""
+    felt = dependents(trace).select("activity", "instance", "delay_felt_ns")
+    most = pl.col("delay_felt_ns").max().over("instance")
+    return felt.select(
+        "activity",
+        pl.when(pl.col("instance").is_null()).then("delay_felt_ns").otherwise(most),
+    )
 
 
 def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
@@ -158,10 +203,14 @@ def _shares(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     """Largest share of step time (or of the capture) per row of the answer."""
     groups = steps(trace).select("step", pl.col("group").alias("step_group"))
     rows = rows.join(groups, on="step", how="left", maintain_order="left")
-    lost = rows.group_by(*_BY, "step_group").agg(pl.col("lag_ns").sum().alias("lost_ns"))
+    lost = rows.group_by(*_BY, "step_group").agg(
+        pl.col("lag_ns").sum().alias("lost_ns"), pl.col("felt_ns").sum().alias("_felt_ns")
+    )
     lost = share_of_steps(lost.sort(*_BY, "step_group", nulls_last=True), step_time(trace))
     lost = lost.sort("lost_frac", descending=True, nulls_last=True, maintain_order=True)
     return lost.group_by(_BY, maintain_order=True).agg(
         pl.col("lost_frac").first().alias("queued_frac"),
         pl.col("step_group").first().alias("queued_group"),
+        pl.col("time_ns").first().alias("queued_of_ns"),
+        (pl.col("_felt_ns").sum() / pl.col("all_time_ns").first()).alias("felt_frac"),
     )

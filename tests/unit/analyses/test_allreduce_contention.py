@@ -164,21 +164,27 @@ def test_bandwidth_is_named_when_dram_is_full(judge):
     finding = found["allreduce_contention/all-reduce-bandwidth"]
     assert "1.55x slower while device-to-device copies run" in finding.title
     assert "memory bandwidth (DRAM 88 % busy" in finding.title
-    assert "272 us lost, 2.7 % of the capture" in finding.title
+    assert "272 us lost, 2.7 % of the 10.0 ms from first to last device work" in finding.title
     assert finding.missing == ()
 
 
 def test_f03_suffix_is_named_as_no_evidence(judge):
     _, found = judge(two_phases())
     (finding,) = found.values()
-    assert any("name suffix RING_LL (not evidence of protocol)" in c for c in finding.caveats)
+    said = next(m for m in finding.metrics if m.name == "kernel_name")
+    assert (said.value, "says nothing on the protocol, not used" in said.doc) == ("RING_LL", True)
     assert "latency bound" not in finding.title + finding.advice
 
 
 @pytest.mark.parametrize(
     ("read", "link", "mechanism", "words"),
     [
-        (30, 30, "SM/scheduling", "they share SMs, not bandwidth (DRAM 30 %, link 30 % busy)"),
+        (
+            30,
+            30,
+            "SM/scheduling",
+            "they share SMs, by elimination: memory and link have room (DRAM 30 %, link 30 % busy)",
+        ),
         (30, 90, "link", "the GPU link is full (90 % busy)"),
         (30, None, "unknown", "candidate"),
     ],

@@ -62,7 +62,7 @@ def test_late_kernels_are_the_reason(judge):
     finding = found["collective_skew/all-reduce"]
     assert finding.level is Level.CRITICAL
     assert "median skew 30.0 us, transfer 20.0 us; rank 0 waits" in finding.title
-    assert "rank 1: its GEMMs take longer (100 % of the lateness)" in finding.title
+    assert "rank 1 is late: its GEMMs take longer (100 % of rank 1's lateness)" in finding.title
     assert "Rank 1 is late, the others wait" in finding.advice
     # The first collective only shows how far apart the recordings began.
     assert frames["rank_waits"]["wait_ns"].to_list() == [23 * 30_000, 0]
@@ -71,7 +71,7 @@ def test_late_kernels_are_the_reason(judge):
 
 def test_late_launches_are_the_reason(judge):
     frames, found = judge(decode(24, 30, work=False))
-    assert "rank 1: its host launches late" in found["collective_skew/all-reduce"].title
+    assert "rank 1 is late: its host launches late" in found["collective_skew/all-reduce"].title
     top = frames["lateness"].row(0, named=True)
     assert (top["late_rank"], top["what"]) == ("rank 1", HOST_LATE)
     assert top["extra_frac"] == pytest.approx(1, abs=0.01)
@@ -108,6 +108,7 @@ def test_c4_one_collective_warns_only_with_the_time_gate(judge):
     finding = found["collective_skew/all-reduce"]
     assert finding.level is Level.WARN
     assert finding.confidence.label == "low"
+    assert finding.title.startswith("hint, from 1 collective only: ranks wait for each other")
 
 
 def test_steps_are_judged_by_group(judge):
@@ -115,7 +116,7 @@ def test_steps_are_judged_by_group(judge):
     frames, found = judge(export)
     assert frames["skew"]["step_group"].to_list() == ["decode step N", "prefill step N"]
     assert frames["skew"]["n"].to_list() == [20, 20]
-    assert "step time (" in found["collective_skew/all-reduce"].title
+    assert "device time in steps (" in found["collective_skew/all-reduce"].title
 
 
 def test_ranks_that_take_turns_are_jitter(judge):
@@ -212,9 +213,47 @@ def test_f14_b_it_is_no_contention_window(traced):
     assert frames["collectives"]["state"].to_list() == ["alone"]
 
 
-def test_queueing_on_all_ranks_is_a_warning(judge):
-    _, found = judge(queued_export(2))
-    assert found["collective_skew/queued-all-reduce-gemm"].level is Level.WARN
+def test_queueing_that_nothing_waits_for_costs_nothing(judge):
+    frames, found = judge(queued_export(2))
+    finding = found["collective_skew/queued-all-reduce-gemm"]
+    assert (finding.level, finding.at_stake_ns) == (Level.OK, None)
+    assert "nothing is seen to wait for them, so it may cost nothing" in finding.title
+    row = frames["queueing"].row(0, named=True)
+    assert (row["n"], row["queued_ns"], row["felt_ns"]) == (1, 4_991_000, 0)
+
+
+def many_queued(n, *, waiting):
+    """n collectives that queue 200 us behind GEMMs; GEMMs that may have waited for each follow."""
+    export = ranks_export(2)
+    for i in range(n):
+        at = (100 + 1_000 * i) * US
+        for rank in range(2):
+            own = {"device": rank, "pid": 100 + rank}
+            export.kernel(at, at + 200 * US, GEMM, stream=9, launch=at - 5 * US, **own)
+            collective(export, at + 201 * US, at + 251 * US, rank=rank, launch=at)
+            if waiting:
+                after = at + 253 * US
+                export.kernel(after, after + 5 * US, GEMM, stream=12, launch=at + 10, **own)
+    return export
+
+
+def test_queueing_is_at_stake_as_far_as_something_waits(judge):
+    frames, found = judge(many_queued(24, waiting=True))
+    finding = found["collective_skew/queued-all-reduce-gemm"]
+    # Each all-reduce queued for 201 us; what waited for it gains at most its 50 us.
+    assert frames["queueing"]["felt_ns"].to_list() == [24 * 50 * US]
+    assert (finding.level, finding.at_stake_ns) == (Level.WARN, 24 * 50 * US)
+    assert "is seen to wait for them for 1.20 ms of it" in finding.title
+    _, found = judge(many_queued(24, waiting=False))
+    assert found["collective_skew/queued-all-reduce-gemm"].at_stake_ns is None
+
+
+def test_a_handful_that_queues_is_a_hint(judge):
+    _, found = judge(many_queued(5, waiting=True))
+    finding = found["collective_skew/queued-all-reduce-gemm"]
+    assert (finding.level, finding.at_stake_ns) == (Level.UNKNOWN, None)
+    assert finding.title.startswith("hint, too few to judge: 5 all-reduces of 5")
+    assert "at least 10" in finding.missing[0].what
 
 
 def test_event_wait_makes_it_a_possible_dependency(judge):

@@ -37,7 +37,7 @@ def test_the_first_screen_says_what_was_recorded_and_the_first_finding():
     assert "unclassified 0.50% of kernel time" in text
     assert "1. CRITICAL  Dequantisation fills 47.6%" in text
     assert "At stake     2.56 ms, 34.4% of all steps' GPU span" in text
-    assert "medium (0.60): kernels are recognised by name" in text
+    assert "medium (0.60); limited by: kernels are recognised by name" in text
 
 
 def test_numbers_carry_interval_and_n():

@@ -1,0 +1,162 @@
+"""Whether anything waited for a collective to end: other streams of its GPU, or its host.
+
+A collective that starts late or takes longer costs time only as far as something waited for it.
+What waited shows in the recording: work that had been launched already and began just when the
+collective ended, on a stream that had nothing else to do, or a host call that returned just then.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracekit.model.kernels import ApiKind, api_kind
+from tracekit.model.trace import Trace, view
+from tracekit.views.activity import activity
+from tracekit.views.attribution import attribution
+from tracekit.views.coll_instances import instances, matching
+from tracekit.views.collectives import collectives
+from tracekit.views.overlap import COMM_KINDS
+from tracekit.views.strings import resolved
+
+__all__ = ["DEPENDENTS", "dependents", "host_waits"]
+
+JUST_AFTER_NS = 10_000
+"""Work that begins within this after the end of a collective is taken to have waited for it."""
+JUST_BEFORE_NS = 2_000
+"""A dependent launch may begin its prologue this much early."""
+HOST_AFTER_NS = 20_000
+"""A host call that waited returns within this after the end: the thread has to wake up."""
+_NEVER, _ALWAYS = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+_STREAM = ["pid", "context", "stream"]
+Int64 = NDArray[np.int64]
+DEPENDENTS = pl.Schema(
+    {
+        "activity": pl.UInt32(),
+        "instance": pl.UInt32(),
+        "rank_id": pl.UInt32(),
+        "waited_from_ns": pl.Int64(),
+        "wait_felt_ns": pl.Int64(),
+        "delay_felt_ns": pl.Int64(),
+    }
+)
+"""Columns of `dependents`."""
+
+
+@view("runtime", "strings")
+def host_waits(trace: Trace) -> pl.DataFrame:
+    """Return the host calls that wait for the device.
+
+    Returns:
+        Frame of report UInt16, pid UInt32, start_ns Int64, end_ns Int64; sorted by end_ns.
+    """
+    calls = trace.frame("runtime").select("report", "pid", "start_ns", "end_ns", "name_id")
+    names = calls.select("name_id", pl.col("name_id").alias("_id")).unique()
+    names = names.with_columns(pl.lit(None, pl.String).alias("name"))
+    names = resolved(names, trace.frame("strings"), "name", "name_id")
+    ids = [i for i, name in names.select("_id", "name").rows() if _waits(name)]
+    calls = calls.filter(pl.col("name_id").is_in(ids)).drop("name_id")
+    return calls.sort("end_ns", "start_ns", "report", "pid")
+
+
+def _waits(name: str | None) -> bool:
+    return api_kind(name or "") is ApiKind.SYNC
+
+
+@view(of=[activity, attribution, collectives, host_waits, instances, matching])
+def dependents(trace: Trace) -> pl.DataFrame:
+    """Return from when on something waited for each communication kernel.
+
+    Kernels that follow each other on one stream without a gap are a chain: what waits for the last
+    of them waits for each.
+
+    Returns:
+        Frame of `DEPENDENTS`, one row a row of `collectives`, in its order. waited_from_ns: when
+        the first dependent had nothing else to do, not before the kernel's own start; null when
+        nothing is seen to have waited. wait_felt_ns: part of the kernel's own waiting for late
+        ranks that a dependent waited through. delay_felt_ns: how long a dependent then still
+        waited, from the latest start over the ranks to the end of the chain: the most that an
+        earlier start could have won. instance: null when not matched across ranks.
+    """
+    rows = _with_ends(trace).with_row_index("_at")
+    launched = attribution(trace).select(pl.col("launch_start_ns").alias("_launch"))
+    work = activity(trace).hstack(launched).filter(~pl.col("kind").is_in(COMM_KINDS))
+    parts = []
+    for group in rows.partition_by("gpu", "report", "pid", maintain_order=True):
+        gpu, report, pid = group.select("gpu", "report", "pid").row(0)
+        own = work.filter(pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int16)))
+        same = pl.col("pid").eq_missing(pl.lit(pid, pl.UInt32))
+        calls = host_waits(trace).filter((pl.col("report") == report) & same)
+        end = group["end_ns"].to_numpy()
+        since = _host_waited(calls, end)
+        for stream in own.partition_by(_STREAM, maintain_order=True):
+            since = np.minimum(since, _stream_waited(stream, end))
+        parts.append(group.with_columns(pl.Series("_since", since)))
+    if not parts:
+        return pl.DataFrame(schema=DEPENDENTS)
+    return _felt(pl.concat(parts)).sort("_at").select(list(DEPENDENTS)).cast(DEPENDENTS)
+
+
+def _with_ends(trace: Trace) -> pl.DataFrame:
+    """Communication kernels with the latest start of their collective."""
+    late = instances(trace).select("instance", "last_start_ns")
+    members = matching(trace).members.select("activity", "instance")
+    members = members.join(late, on="instance", how="left")
+    columns = ["activity", "report", "gpu", "pid", "context", "stream", "rank_id"]
+    rows = collectives(trace).select(*columns, "start_ns", "end_ns", "launch_start_ns")
+    rows = rows.join(members, on="activity", how="left", maintain_order="left")
+    latest = pl.coalesce("last_start_ns", "start_ns").clip(pl.col("start_ns"), pl.col("end_ns"))
+    return rows.with_columns(latest.alias("last_start_ns"))
+
+
+def _stream_waited(stream: pl.DataFrame, end: Int64) -> Int64:
+    """From when on a stream waited for each kernel; `_NEVER` where it did not.
+
+    It waited when its next work began just after the end, and since that work had been launched
+    and the stream had finished everything else.
+    """
+    begins = stream["start_ns"].to_numpy()
+    launch = stream["_launch"].fill_null(_ALWAYS).to_numpy()
+    reached = np.maximum.accumulate(stream["end_ns"].to_numpy())
+    at = np.searchsorted(begins, end - JUST_BEFORE_NS)
+    there = np.minimum(at, begins.size - 1)
+    free = np.where(at > 0, reached[np.maximum(at - 1, 0)], _ALWAYS)
+    since = np.maximum(free, launch[there])
+    waited = (at < begins.size) & (begins[there] - end <= JUST_AFTER_NS) & (since < end)
+    return np.where(waited, since, _NEVER)
+
+
+def _host_waited(calls: pl.DataFrame, end: Int64) -> Int64:
+    """From when on a host call waited that returned just after each kernel."""
+    if calls.is_empty():
+        return np.full(end.size, _NEVER)
+    begun, returned = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    at = np.searchsorted(returned, end)
+    there = np.minimum(at, returned.size - 1)
+    waited = (at < returned.size) & (returned[there] - end <= HOST_AFTER_NS) & (begun[there] < end)
+    return np.where(waited, begun[there], _NEVER)
+
+
+def _felt(rows: pl.DataFrame) -> pl.DataFrame:
+    """Follow chains, and split what dependents waited through at the latest start."""
+    by = ["report", "gpu", "pid", "context", "stream"]
+    rows = rows.sort(*by, "start_ns", "_at", nulls_last=True)
+    gap = pl.col("start_ns") - pl.col("end_ns").shift(1).over(by)
+    queued = (pl.col("launch_start_ns") < pl.col("end_ns").shift(1).over(by)).fill_null(value=True)
+    breaks = ~((gap <= JUST_AFTER_NS) & queued).fill_null(value=False)
+    rows = rows.with_columns(breaks.cum_sum().alias("_chain"))
+    since = pl.col("_since").cum_min(reverse=True).over("_chain")
+    rows = rows.with_columns(since, pl.col("end_ns").max().over("_chain").alias("_until"))
+    late, known = pl.col("last_start_ns"), pl.col("_since") < pl.col("end_ns")
+    return rows.with_columns(
+        pl.when(known).then(pl.max_horizontal("_since", "start_ns")).alias("waited_from_ns"),
+        pl.when(known)
+        .then((late - pl.max_horizontal("_since", "start_ns")).clip(lower_bound=0))
+        .otherwise(0)
+        .alias("wait_felt_ns"),
+        pl.when(known)
+        .then(pl.col("_until") - pl.max_horizontal("_since", late))
+        .otherwise(0)
+        .alias("delay_felt_ns"),
+    )

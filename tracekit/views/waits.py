@@ -1,0 +1,192 @@
+"""How long each rank waits for late ones in its collectives, and how far ranks are apart."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tracekit.model.trace import Trace, view
+from tracekit.views.attribution import steps
+from tracekit.views.coll_instances import instances, matching
+from tracekit.views.collectives import collectives
+from tracekit.views.dependents import dependents
+from tracekit.views.step_time import CAPTURE, step_time
+
+__all__ = ["RANK_WAITS", "SKEW", "rank_labels", "rank_waits", "skews", "waiting_members"]
+
+SETTLED_FROM = 20
+"""From so many collectives on, the first of a communicator is left out: ranks do not start
+recording at one instant."""
+_BY = ["comm", "op", "step_group"]
+RANK_WAITS = pl.Schema(
+    {
+        "comm": pl.String(),
+        "op": pl.String(),
+        "step_group": pl.String(),
+        "rank_id": pl.UInt32(),
+        "rank": pl.String(),
+        "n": pl.Int64(),
+        "n_last": pl.Int64(),
+        "wait_median_ns": pl.Float64(),
+        "wait_ns": pl.Int64(),
+        "wait_felt_ns": pl.Int64(),
+        "first_wait_ns": pl.Int64(),
+        "time_ns": pl.Int64(),
+        "wait_frac": pl.Float64(),
+        "xfer_median_ns": pl.Float64(),
+    }
+)
+"""Columns of `rank_waits`."""
+SKEW = pl.Schema(
+    {
+        "comm": pl.String(),
+        "op": pl.String(),
+        "step_group": pl.String(),
+        "n": pl.Int64(),
+        "skew_median_ns": pl.Float64(),
+        "transfer_median_ns": pl.Float64(),
+        "skew_over_transfer": pl.Float64(),
+        "mean_wait_ns": pl.Int64(),
+        "mean_wait_felt_ns": pl.Int64(),
+        "time_ns": pl.Float64(),
+        "first_skew_ns": pl.Int64(),
+        "worst_start_ns": pl.Int64(),
+        "worst_end_ns": pl.Int64(),
+        "prov": pl.Float64(),
+    }
+)
+"""Columns of `skews`."""
+
+
+@view(of=[collectives])
+def rank_labels(trace: Trace) -> pl.DataFrame:
+    """Return what to call each rank.
+
+    Returns:
+        Frame of rank_id UInt32, rank String, where String (file and GPU), rank_known Boolean
+        (whether the number is the library's own; else ranks are numbered by report and GPU),
+        report, gpu, pid.
+    """
+    rows = collectives(trace)
+    keys = ["rank_id", "report", "gpu", "pid"]
+    ranks = rows.group_by(keys).agg(
+        pl.when(pl.col("rank").n_unique() == 1).then(pl.col("rank").first()).alias("_own")
+    )
+    names = pl.DataFrame(
+        {"report": [r.index for r in trace.reports], "_file": [r.name for r in trace.reports]},
+        schema={"report": pl.UInt16, "_file": pl.String},
+    )
+    ranks = ranks.join(names, on="report", how="left").sort("rank_id")
+    known = ranks["_own"].null_count() == 0 and ranks["_own"].n_unique() == ranks.height
+    number = pl.col("_own") if known else pl.col("rank_id").cast(pl.Int64)
+    file = pl.format("{}, ", "_file") if len(trace.reports) > 1 else pl.lit("")
+    return ranks.select(
+        "rank_id",
+        pl.format("rank {}", number).alias("rank"),
+        pl.concat_str(file, pl.format("GPU {}", pl.col("gpu").fill_null(-1))).alias("where"),
+        pl.lit(known).alias("rank_known"),
+        "report",
+        "gpu",
+        "pid",
+    )
+
+
+@view(of=[dependents, instances, matching, steps, step_time])
+def waiting_members(trace: Trace) -> pl.DataFrame:
+    """Members of matched collectives with skew, transfer and step group of their collective."""
+    columns = ["instance", "skew_ns", "transfer_ns", "late_rank_id", "last_start_ns", "last_end_ns"]
+    rows = matching(trace).members.join(
+        instances(trace).select(columns), on="instance", how="left", maintain_order="left"
+    )
+    felt = dependents(trace).select("activity", "wait_felt_ns")
+    rows = rows.join(felt, on="activity", how="left", maintain_order="left")
+    # Waits below the error of the clocks count as none.
+    rows = rows.with_columns(pl.min_horizontal("wait_felt_ns", "wait_ns").alias("wait_felt_ns"))
+    groups = steps(trace).select("step", pl.col("group").alias("step_group"))
+    rows = rows.join(groups, on="step", how="left", maintain_order="left")
+    label = pl.col("step_group").sort_by("rank_id").drop_nulls().first().over("instance")
+    rows = rows.with_columns(label.alias("step_group"))
+    if step_time(trace)["step_group"].eq(CAPTURE).all():
+        rows = rows.with_columns(pl.lit(CAPTURE).alias("step_group"))
+    first = pl.col("instance") == pl.col("instance").min().over("comm")
+    settled = pl.col("instance").n_unique().over("comm") >= SETTLED_FROM
+    return rows.with_columns((first & settled).alias("starting"))
+
+
+@view(of=[waiting_members, rank_labels, step_time])
+def rank_waits(trace: Trace) -> pl.DataFrame:
+    """Return how long each rank waited in its collectives, per step group.
+
+    Returns:
+        Frame of `RANK_WAITS`, sorted by comm, op, step_group, rank_id. Medians are over all
+        collectives; sums leave out the first one of a communicator (see `SETTLED_FROM`).
+        wait_felt_ns: part of wait_ns through which something waited (`dependents`).
+        first_wait_ns: wait in the first collective. wait_frac is of time_ns, the rank's own step
+        time in that group without the wait in the first collective.
+    """
+    labels = rank_labels(trace).select("rank_id", "rank", "report", "pid")
+    found = (
+        waiting_members(trace)
+        .group_by(*_BY, "rank_id")
+        .agg(
+            pl.len().alias("n"),
+            (pl.col("late_rank_id") == pl.col("rank_id")).sum().alias("n_last"),
+            pl.col("wait_ns").median().alias("wait_median_ns"),
+            pl.col("wait_ns").filter(~pl.col("starting")).sum().alias("wait_ns"),
+            pl.col("wait_felt_ns").filter(~pl.col("starting")).sum(),
+            pl.col("wait_ns").filter("starting").sum().alias("first_wait_ns"),
+            pl.col("xfer_ns").median().alias("xfer_median_ns"),
+        )
+    )
+    found = found.join(labels, on="rank_id", how="left")
+    times = step_time(trace).select("report", "pid", "step_group", "time_ns")
+    found = found.join(times, on=["report", "pid", "step_group"], how="left")
+    found = found.with_columns(pl.col("time_ns") - pl.col("first_wait_ns"))
+    share = pl.when(pl.col("time_ns") > 0).then(pl.col("wait_ns") / pl.col("time_ns"))
+    found = found.with_columns(share.alias("wait_frac")).select(list(RANK_WAITS))
+    return found.cast(RANK_WAITS).sort(*_BY, "rank_id", nulls_last=True)
+
+
+@view(of=[waiting_members, step_time])
+def skews(trace: Trace) -> pl.DataFrame:
+    """Return skew against transfer, per communicator, operation and step group.
+
+    Returns:
+        Frame of `SKEW`, sorted. mean_wait_ns sums the mean wait over ranks: what would be won if
+        all ranks came at the mean moment; mean_wait_felt_ns the part of it through which something
+        waited. time_ns is the mean step time of the ranks, without the first collective's wait.
+    """
+    rows = waiting_members(trace)
+    each = (
+        rows.unique("instance", maintain_order=True)
+        .drop("wait_ns", "wait_felt_ns")
+        .join(
+            rows.group_by("instance").agg(pl.col("wait_ns", "wait_felt_ns").mean()),
+            on="instance",
+            how="left",
+        )
+    )
+    normal = each.filter(~pl.col("starting"))
+    worst = normal.sort("skew_ns", "instance", descending=[True, False])
+    worst = worst.group_by(_BY, maintain_order=True).agg(
+        (pl.col("last_start_ns") - pl.col("skew_ns")).first().alias("worst_start_ns"),
+        pl.col("last_end_ns").first().alias("worst_end_ns"),
+    )
+    found = each.group_by(_BY).agg(
+        pl.len().alias("n"),
+        pl.col("skew_ns").median().alias("skew_median_ns"),
+        pl.col("transfer_ns").median().alias("transfer_median_ns"),
+        pl.col("wait_ns").filter(~pl.col("starting")).sum().round().alias("mean_wait_ns"),
+        pl.col("wait_felt_ns").filter(~pl.col("starting")).sum().round().alias("mean_wait_felt_ns"),
+        pl.col("wait_ns").filter("starting").sum().round().alias("_first_ns"),
+        pl.col("skew_ns").filter("starting").max().alias("first_skew_ns"),
+        pl.col("prov").min(),
+    )
+    times = step_time(trace).group_by("step_group").agg(pl.col("time_ns").mean())
+    found = found.join(times, on="step_group", how="left")
+    found = found.with_columns(pl.col("time_ns") - pl.col("_first_ns"))
+    found = found.join(worst, on=_BY, how="left", nulls_equal=True)
+    ratio = pl.when(pl.col("transfer_median_ns") > 0).then(
+        pl.col("skew_median_ns") / pl.col("transfer_median_ns")
+    )
+    found = found.with_columns(ratio.alias("skew_over_transfer")).select(list(SKEW))
+    return found.cast(SKEW).sort(_BY, nulls_last=True)
