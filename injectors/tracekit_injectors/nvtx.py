@@ -27,7 +27,7 @@ _ETID_CALLBACKS, _ETID_VERSION_INFO = 1, 3
 _CORE, _CORE2 = 1, 5
 _SLOTS = {_CORE: 16, 2: 9, 3: 15, 4: 7, _CORE2: 16, 6: 7}
 """Slots of each function table (core, CUDA, OpenCL, CUDART, core2, sync); slot 0 is unused."""
-_MARK_EX, _PUSH_EX, _POP, _NAME_CATEGORY, _DOMAIN_CREATE = 1, 4, 5, 8, 11
+_MARK_EX, _PUSH_EX, _POP, _NAME_CATEGORY, _DOMAIN_CREATE = 1, 4, 5, 8, 12
 _MESSAGE_ASCII = 1
 
 _Pointer = ctypes.c_void_p

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tracekit_injectors import nvtx
 from tracekit_injectors.nvtx import connect
 
 TOOL = r"""
@@ -47,7 +48,7 @@ int InitializeInjectionNvtx2(GetExport get) {
   if (c->table(99, &t, &n) || !c->table(1, &t, &n) || n != 16) return 0;
   if (!c->table(5, &t, &n) || n != 16) return 0;
   *t[1] = (Function)mark; *t[4] = (Function)push; *t[5] = (Function)pop;
-  *t[8] = (Function)category; *t[11] = (Function)create;
+  *t[8] = (Function)category; *t[12] = (Function)create;
   return ANSWER;
 }
 """
@@ -55,12 +56,12 @@ int InitializeInjectionNvtx2(GetExport get) {
 
 def test_marks_and_ranges_arrive(compiled: Callable[[str, str], Path]) -> None:
     path = compiled("libtool.so", TOOL)
-    nvtx = connect("tracekit", {"kv": 1, "step": 4}, str(path))
-    assert nvtx is not None
-    nvtx.push(4, "STEP step=1")
-    nvtx.mark(1, "KV_FREE layer=0")
-    nvtx.mark(1, "not ascii: \u00e9")
-    nvtx.pop()
+    tool = connect("tracekit", {"kv": 1, "step": 4}, str(path))
+    assert tool is not None
+    tool.push(4, "STEP step=1")
+    tool.mark(1, "KV_FREE layer=0")
+    tool.mark(1, "not ascii: \u00e9")
+    tool.pop()
     told = ctypes.CDLL(str(path)).told
     told.restype = ctypes.c_char_p
     assert told().decode().splitlines() == [
@@ -72,6 +73,24 @@ def test_marks_and_ranges_arrive(compiled: Callable[[str, str], Path]) -> None:
         "mark 107 not ascii: ?",
         "pop 7 ",
     ]
+
+
+def test_slot_numbers_are_those_of_the_public_headers() -> None:
+    # NvtxCallbackIdCore2: a wrong number would call another function with these arguments.
+    core2 = [
+        *("DomainMarkEx", "DomainRangeStartEx", "DomainRangeEnd", "DomainRangePushEx"),
+        *("DomainRangePop", "DomainResourceCreate", "DomainResourceDestroy"),
+        *("DomainNameCategoryA", "DomainNameCategoryW", "DomainRegisterStringA"),
+        *("DomainRegisterStringW", "DomainCreateA", "DomainCreateW", "DomainDestroy"),
+        "Initialize",
+    ]
+    numbers = {name: number for number, name in enumerate(core2, start=1)}
+    assert numbers["DomainMarkEx"] == nvtx._MARK_EX
+    assert numbers["DomainRangePushEx"] == nvtx._PUSH_EX
+    assert numbers["DomainRangePop"] == nvtx._POP
+    assert numbers["DomainNameCategoryA"] == nvtx._NAME_CATEGORY
+    assert numbers["DomainCreateA"] == nvtx._DOMAIN_CREATE
+    assert {1: 16, 2: 9, 3: 15, 4: 7, 5: len(core2) + 1, 6: 7} == nvtx._SLOTS
 
 
 def test_a_tool_that_declines_is_no_tool(compiled: Callable[[str, str], Path]) -> None:
