@@ -23,7 +23,7 @@ class GpuTime:
     """How one GPU spent the capture.
 
     Attributes:
-        gpu: Index of the GPU.
+        gpu: Index of the GPU; None for work on a device that the report does not name.
         span_ns: First to last device activity of the whole trace.
         busy_ns: Union of all device activity, opaque graph time included.
         opaque_ns: Part of `busy_ns` that only graph-level rows cover: what ran is invisible.
@@ -34,7 +34,7 @@ class GpuTime:
         n_graph_launches: Opaque graph rows.
     """
 
-    gpu: int
+    gpu: int | None
     span_ns: int
     busy_ns: int
     opaque_ns: int
@@ -43,6 +43,11 @@ class GpuTime:
     comm_ns: int
     n_kernels: int
     n_graph_launches: int
+
+    @property
+    def label(self) -> str:
+        """Name of the GPU for people."""
+        return "GPU unknown" if self.gpu is None else f"GPU {self.gpu}"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ DEFAULT_TOP = 1000
 SCHEMA_ID = f"urn:tracekit:diagnosis:{SCHEMA_VERSION}"
 _EXACT = 2**53
 _REASONS = {
+    "gpu": "the report does not name the device",
     "span_ns": "no device activity was recorded",
     "unclassified_frac": "no kernel was recorded",
     "n_launches": "host calls were not recorded",
@@ -114,6 +115,7 @@ def _report(report: Report) -> dict[str, Any]:
 
 def _overview(overview: Overview) -> dict[str, Any]:
     values = asdict(overview)
+    values["gpus"] = [_explained(asdict(g)) for g in overview.gpus]
     values["step_groups"] = {
         label: {"n": n, "median_gpu_span_ns": median}
         for label, (n, median) in overview.step_groups.items()

@@ -113,7 +113,7 @@ def _recorded(diagnosis: Diagnosis) -> Iterator[str]:
     yield from (summary.report_line(r) for r in diagnosis.reports)
     yield from (f"clock of {line}" for line in summary.clock_lines(diagnosis))
     for time in diagnosis.overview.gpus:
-        yield f"GPU {time.gpu}, {summary.gpu_line(diagnosis, time)}"
+        yield f"{time.label}, {summary.gpu_line(diagnosis, time)}"
     if shares := ", ".join(summary.class_shares(diagnosis)):
         yield f"GPU time: {shares}"
     if steps := summary.step_line(diagnosis):

@@ -143,7 +143,7 @@ class Part:
 
 def _gpu(diagnosis: Diagnosis, time: GpuTime) -> dict[str, Any]:
     """How one GPU spent its span; parts follow each other and fill the bar."""
-    names = {g.index: printable(g.name) for g in diagnosis.gpus}
+    names: dict[int | None, str] = {g.index: printable(g.name) for g in diagnosis.gpus}
     known = max(0, time.busy_ns - time.opaque_ns - time.comm_ns)
     idle = max(0, time.idle_ns - time.idle_in_profiler_ns)
     busy = time.busy_ns / time.span_ns if time.span_ns else None
@@ -155,7 +155,7 @@ def _gpu(diagnosis: Diagnosis, time: GpuTime) -> dict[str, Any]:
         ("idle", idle, "idle"),
     )
     return {
-        "name": f"GPU {time.gpu}",
+        "name": time.label,
         "about": f"{names.get(time.gpu, '')}: busy {share(busy)} of {duration(time.span_ns)}",
         "parts": _stacked(lengths, time.span_ns),
     }

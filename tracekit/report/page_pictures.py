@@ -99,7 +99,8 @@ def _dequant(diagnosis: Diagnosis) -> Iterator[Picture]:
     if periods.is_empty():
         return
     key = "step" if periods["step"].is_not_null().any() else "stream"
-    steps = periods.drop_nulls(key).partition_by("gpu", key, maintain_order=True)[:_MOST_ROWS]
+    rows = periods.drop_nulls("step") if key == "step" else periods
+    steps = rows.partition_by("gpu", key, maintain_order=True)[:_MOST_ROWS]
     longest = max(int(str(s["end_ns"].max())) - int(str(s["start_ns"].min())) for s in steps)
     chart = Chart(
         "Dequantisation chains of each step on a time axis",
@@ -140,7 +141,8 @@ def _chain(chart: Chart, at: int, origin: int, row: dict[str, object]) -> None:
 
 
 def _row_ticks(labels: list[object]) -> tuple[tuple[float, str], ...]:
-    return tuple((float(i), str(label)) for i, label in enumerate(labels))
+    texts = ("?" if label is None else str(label) for label in labels)
+    return tuple((float(i), text) for i, text in enumerate(texts))
 
 
 def _hit_rates(diagnosis: Diagnosis) -> Iterator[Picture]:

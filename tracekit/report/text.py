@@ -65,7 +65,7 @@ def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
     page.line()
     page.fields(("Report", summary.report_line(r)) for r in diagnosis.reports)
     page.fields(("Clocks", line) for line in summary.clock_lines(diagnosis))
-    page.fields((f"GPU {t.gpu}", summary.gpu_line(diagnosis, t)) for t in diagnosis.overview.gpus)
+    page.fields((t.label, summary.gpu_line(diagnosis, t)) for t in diagnosis.overview.gpus)
     page.fields(
         (
             ("GPU time", ", ".join(summary.class_shares(diagnosis))),

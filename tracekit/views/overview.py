@@ -71,12 +71,14 @@ def overview(trace: Trace) -> Overview:
     return Overview(**{**vars(base), "perspective": tuple(_perspective(base))})
 
 
-def _by_gpu(work: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
-    parts = work.with_columns(pl.col("gpu").fill_null(-1)).partition_by("gpu", as_dict=True)
-    return [(int(str(k[0])), part) for k, part in sorted(parts.items(), key=lambda i: i[0])]
+def _by_gpu(work: pl.DataFrame) -> list[tuple[int | None, pl.DataFrame]]:
+    parts = work.sort("gpu", nulls_last=True, maintain_order=True).partition_by(
+        "gpu", maintain_order=True
+    )
+    return [(part["gpu"][0], part) for part in parts]
 
 
-def _gpu_time(trace: Trace, gpu: int, work: pl.DataFrame, span: tuple[int, int]) -> GpuTime:
+def _gpu_time(trace: Trace, gpu: int | None, work: pl.DataFrame, span: tuple[int, int]) -> GpuTime:
     first, last = span
     busy = _union(work)
     visible = _union(work.filter(pl.col("source") != "graph"))
@@ -120,7 +122,7 @@ def _perspective(o: Overview) -> list[str]:
         return [said]
     lines = []
     for g in o.gpus:
-        name = f"GPU {g.gpu}" if g.gpu >= 0 else "an unidentified GPU"
+        name = "an unidentified GPU" if g.gpu is None else g.label
         if g.opaque_ns > OPAQUE_WORTH_SAYING * g.busy_ns:
             lines.append(_opaque_line(name, g))
         if g.idle_ns > IDLE_WORTH_SAYING * g.span_ns:
