@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from tests.conftest import FIXTURES
 from tracekit.engine import analyze
 from tracekit.model.analysis import Level
 
@@ -43,3 +44,23 @@ def test_step_spans(fixture_path):
     assert groups["decode step=N path=dequant_then_gemm"] == (10, pytest.approx(524_000, rel=0.01))
     assert groups["decode step=N path=bf16"] == (10, pytest.approx(206_000, rel=0.01))
     assert d.frames["dequant_stall"]["periods"].schema["start_ns"] == pl.Int64
+
+
+def test_what_its_warps_wait_for_was_counted(fixture_path):
+    files = [fixture_path("int4_dequant"), FIXTURES / "ncu_int4_dequant_full.csv.xz"]
+    d = analyze(files, only=["dequant_stall"])
+    row = d.frames["dequant_stall"]["stalls"].row(0, named=True)
+    assert (row["name"], row["n"], row["reason"]) == ("dequantize_int4_kernel", 12, "lg_throttle")
+    assert row["stall_frac"] == pytest.approx(0.307, abs=0.001)
+    assert row["issue_active_frac"] == pytest.approx(0.464, abs=0.001)
+    assert (row["flagged"], row["reading"]) == (True, "too many narrow loads")
+    assert row["occupancy_gap_pp"] == pytest.approx(8.39, abs=0.01)
+    (finding,) = d.findings
+    assert finding.level is Level.CRITICAL
+    assert "stalls" in [e.table for e in finding.evidence]
+
+
+def test_samples_every_50_us_cannot_tell_starvation(fixture_path):
+    d = analyze([fixture_path("int4_dequant")], only=["dequant_stall"])
+    (finding,) = d.findings
+    assert any("sampled every 50 us; 20 us or finer" in c for c in finding.caveats)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from tests.conftest import FIXTURES
 from tracekit.engine import analyze
 from tracekit.model.analysis import Level
 from tracekit.report import text
@@ -95,3 +96,62 @@ def test_short_rows_apart_are_a_warning_with_their_layers(diagnosis):
     strides = rows.sort("layer")["stride_med_abs_bytes"].to_list()
     assert strides[:9] == [64, 96, 128, 192, 256, 384, 512, 896, 1024]
     assert rows["ou32_frac"].unique().to_list() == [0.0], "rows of two sectors fetch no third"
+
+
+@pytest.fixture(scope="module")
+def counted(fixture_path):
+    files = [fixture_path("kv_stride_l2"), FIXTURES / "ncu_kv_stride.csv.xz"]
+    return analyze(files, only=["l2_miss"])
+
+
+COUNTED = {
+    "stride64": (0.360, 0.337, 79.8e6),
+    "random64": (0.499, 0.529, 118.0e6),
+    "stride96": (0.932, 0.956, 428.5e6),
+    "stride512": (0.932, 0.972, 301.4e6),
+    "random128": (0.935, 0.973, 302.0e6),
+}
+"""Layout: misses of all requests, misses of the SMs' requests, DRAM reads of one execution."""
+
+
+@pytest.mark.parametrize("layout", COUNTED)
+def test_counted_misses_of_a_layout(counted, layers, layout):
+    rows = counted.frames["l2_miss"]["ncu_layers"]
+    row = rows.filter(layer=layers[layout]["layer"]).row(0, named=True)
+    every, tex, dram = COUNTED[layout]
+    assert row["all_miss_frac"] == pytest.approx(every, abs=0.001)
+    assert row["miss_frac"] == pytest.approx(tex, abs=0.001)
+    assert row["dram_read_bytes"] == pytest.approx(dram, rel=0.001)
+    assert (row["n_kernels"], row["matched_frac"]) == (6, 1.0)
+
+
+def test_counted_and_sampled_agree_at_half_scale(counted, layers):
+    rows = counted.frames["l2_miss"]["ncu_layers"]
+    for layout in ("stride64", "random64"):
+        hit = 1 - rows.filter(layer=layers[layout]["layer"])["miss_frac"][0]
+        assert layers[layout]["raw_mean"] / 50 == pytest.approx(hit, abs=0.09)
+
+
+def test_a_layout_that_sampling_could_not_tell_was_counted(counted):
+    kernels = counted.frames["l2_miss"]["ncu_kernels"].filter(layer=1)
+    row = kernels.row(0, named=True)
+    assert row["inconsistent"] is True
+    assert row["miss_source"] == "lts__t_sectors_op_read_lookup_hit"
+    finding = next(f for f in counted.findings if f.id == "l2_miss/invalid-gpu0")
+    assert finding.title.endswith("; Nsight Compute counted 96% misses")
+    assert finding.missing == ()
+
+
+def test_the_fill_kernels_in_between_were_not_profiled(counted):
+    table = counted.frames["l2_miss"]["ncu_match"]
+    columns = ("n_timeline", "n_profiled", "status", "matched_by")
+    assert table.select(columns).rows() == [
+        (66, 22, "matched", "layer"),
+        (66, 0, "not profiled", ""),
+    ]
+    finding = next(f for f in counted.findings if f.id == "l2_miss/ncu-gpu0")
+    metrics = {m.name: m.value for m in finding.metrics}
+    assert metrics["matched_frac"] == pytest.approx(0.792, abs=0.001)
+    assert finding.level is Level.UNKNOWN
+    assert "34% to 97% over 11 layers" in finding.title
+    assert "79% of kernel time profiled" in finding.title

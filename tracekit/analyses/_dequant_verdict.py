@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.analyses._dequant_bounds import traffic_amplification, weight_bits
-from tracekit.analyses._dequant_words import bounds, caveats, evidence, idle
+from tracekit.analyses._dequant_words import bounds, caveats, evidence, idle, kernel_columns
 from tracekit.model.analysis import (
     Confidence,
     Evidence,
@@ -130,7 +130,7 @@ def _exposed(frames: Frames, summary: dict[str, Any], params: Any) -> Finding:
         thresholds={"share_frac": (params.warn_frac, params.critical_frac)},
         evidence=(
             Evidence("groups", title="Share by step group"),
-            Evidence("kernels", title="Dequantisation kernels"),
+            Evidence("kernels", {}, kernel_columns(frames), "Dequantisation kernels"),
             Evidence(
                 "periods",
                 columns=("step", "layer", "dequant_ns", "exposed_ns", "gap_ns", "consumer"),

@@ -11,9 +11,13 @@ from tracekit.model.analysis import Evidence, Frames, Metric
 from tracekit.model.ncu import CACHE_CAVEAT
 from tracekit.numerics.starvation import COARSEST_PERIOD_NS
 
-__all__ = ["bounds", "caveats", "evidence", "idle"]
+__all__ = ["bounds", "caveats", "evidence", "idle", "kernel_columns"]
 
 FINER = "--gpu-metrics-frequency=100000"
+_STALLS = (
+    *("name", "n", "issue_active_frac", "reason", "stall_frac", "flagged", "reading"),
+    "occupancy_gap_pp",
+)
 _DOCS = {
     "starvation": "DRAM reads high, tensor cores idle, dequantising work to blame",
     "valley": "DRAM reads and tensor cores both idle while dequantising work or products run",
@@ -90,9 +94,16 @@ def _unsampled(period_ns: int | None) -> str:
     )
 
 
+def kernel_columns(frames: Frames) -> tuple[str, ...]:
+    """Return the columns of the kernels' table worth showing: bounds only where there are any."""
+    kernels = frames["kernels"]
+    absent = {"t_min_ns", "efficiency_frac"} if kernels["t_min_ns"].is_null().all() else set()
+    return tuple(c for c in kernels.columns if c not in absent)
+
+
 def evidence(frames: Frames, kind: str) -> Iterator[Evidence]:
     """Return the tables that only some recordings fill."""
     if frames["starvation"].height:
         yield Evidence("starvation", title="Sampled stretches of idle tensor cores")
     if frames["stalls"].filter(pl.col("kind") == kind).height:
-        yield Evidence("stalls", {"kind": kind}, title="Stall reasons (Nsight Compute)")
+        yield Evidence("stalls", {"kind": kind}, _STALLS, "Stall reasons (Nsight Compute)")

@@ -8,13 +8,9 @@ from typing import Any
 import polars as pl
 
 from tracekit.model.analysis import Evidence, Finding, Frames, Level, Missing
+from tracekit.model.ncu import PROFILE
 
 __all__ = ["invalid", "not_sampled"]
-
-NCU = (
-    "ncu --cache-control none --clock-control none --replay-mode application --metrics"
-    " lts__t_sectors_srcunit_tex.sum,lts__t_sectors_srcunit_tex_lookup_miss.sum YOUR_COMMAND"
-)
 
 
 def not_sampled(summary: dict[str, Any]) -> Finding:
@@ -31,7 +27,7 @@ def not_sampled(summary: dict[str, Any]) -> Finding:
         else (),
         missing=(
             *((Missing(what, ("gpu_metrics",), summary["command"]),) if summary["command"] else ()),
-            Missing("L2 sectors and misses of each kernel", (), NCU),
+            Missing("L2 sectors and misses of each kernel", (), PROFILE),
         ),
     )
 
@@ -79,10 +75,13 @@ def invalid(frames: Frames, counter: dict[str, Any]) -> Iterator[Finding]:
     label = f"layer {first['layer']} ({first['label']})" if table == "layers" else first["name"]
     more = f" and {rows.height - 1} more" if rows.height > 1 else ""
     bad = first["cells"] - first["valid_cells"]
+    counted = _counted(frames, counter["gpu"], first["layer"]) if table == "layers" else None
+    told = "" if counted is None else f"; Nsight Compute counted {counted:.0%} misses"
     yield Finding(
         id=f"l2_miss/invalid-gpu{counter['gpu']}",
         level=Level.UNKNOWN,
-        title=f"L2 hit rate of {label}{more} unknown: {bad} of {first['cells']} samples invalid",
+        title=f"L2 hit rate of {label}{more} unknown: {bad} of {first['cells']} samples invalid"
+        + told,
         caveats=(
             "The counter left its scale: misses counted more often than look-ups, as happens when"
             " lines are fetched in parts. Nsight Compute can tell.",
@@ -96,5 +95,13 @@ def invalid(frames: Frames, counter: dict[str, Any]) -> Iterator[Finding]:
                 "Without a valid hit rate",
             ),
         ),
-        missing=(Missing("L2 sectors and misses of each kernel", (), NCU),),
+        missing=(Missing("L2 sectors and misses of each kernel", (), PROFILE),)
+        if counted is None
+        else (),
     )
+
+
+def _counted(frames: Frames, gpu: int, layer: int) -> float | None:
+    """Miss share of a layer as Nsight Compute counted it; None when it did not."""
+    rows = frames["ncu_layers"].filter(gpu=gpu, layer=layer).drop_nulls("miss_frac")
+    return float(rows["miss_frac"][0]) if rows.height else None

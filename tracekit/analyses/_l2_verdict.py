@@ -8,28 +8,20 @@ from typing import Any
 import polars as pl
 
 from tracekit.analyses._l2_gaps import invalid, not_sampled
-from tracekit.analyses._l2_statistics import MIN_N
+from tracekit.analyses._l2_ncu_verdict import counted
+from tracekit.analyses._l2_words import advice, best_of, missing, overall, shown
 from tracekit.model.analysis import (
     Confidence,
     Evidence,
     Finding,
     Frames,
-    Level,
     Metric,
-    Missing,
 )
 
 __all__ = ["verdict"]
 
 LAYERS_FOR_SURE = 20
 SAMPLED, HALF_SCALED = 0.8, 0.6
-_RANK = {"critical": 3, "warn": 2, "ok": 1, "unknown": 0}
-WORDS = {
-    "frag_frac": "how much of the cache lies apart (frag_frac)",
-    "o32_request_frac": "misaligned requests (o32_request_frac)",
-    "page_ratio": "spread over pages (page_ratio)",
-    "footprint_l2_frac": "cache lines against the L2 (footprint_l2_frac)",
-}
 _COLUMNS = (
     *("layer", "label", "hit_frac", "valid_cells", "cells", "median_ns", "occupancy_frac"),
     *("frag_frac", "line_overfetch_frac", "footprint_l2_frac", "span_l2_frac"),
@@ -39,9 +31,9 @@ _COLUMNS = (
 def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     """Return the findings of `l2_miss`."""
     summary = frames["summary"].row(0, named=True)
-    if frames["counters"].is_empty():
+    found: list[Finding] = list(counted(frames, summary, params))
+    if frames["counters"].is_empty() and not found:
         return (not_sampled(summary),)
-    found: list[Finding] = []
     for counter in frames["counters"].iter_rows(named=True):
         found.append(_association(frames, counter, summary, params))
         found += invalid(frames, counter)
@@ -52,17 +44,18 @@ def _association(
     frames: Frames, counter: dict[str, Any], summary: dict[str, Any], params: Any
 ) -> Finding:
     gpu = counter["gpu"]
-    rows = frames["associations"].filter(pl.col("gpu") == gpu)
+    own = {"gpu": gpu, "source": "sampled"}
+    rows = frames["associations"].filter(**own)
     tested = rows.drop_nulls("severity")
     layers = frames["layers"].filter(pl.col("gpu") == gpu)
-    best = _best(tested)
-    level = _overall(tested)
+    best = best_of(tested)
+    level = overall(tested)
     share = counter["n_known"] / counter["n_layers"] if counter["n_layers"] else 0.0
     half = counter["full_scale"] != 100
     return Finding(
         id=f"l2_miss/association-gpu{gpu}",
         level=level,
-        title=_measured(frames, counter, layers) + _shown(best, level, summary, counter),
+        title=_measured(frames, counter, layers) + shown(best, level, summary, counter["n_layers"]),
         metrics=_metrics(best, tested, counter, layers),
         confidence=Confidence(
             cov=share,
@@ -71,40 +64,18 @@ def _association(
             prov=HALF_SCALED if half else SAMPLED,
             why="sampled hit rates, one observation a layer",
         ),
-        advice=_advice(level, best),
+        advice=advice(level, best),
         caveats=tuple(_caveats(counter, layers, half=half)),
         scope=(("gpu", str(gpu)), ("counter", counter["name"])),
         thresholds={"delta_miss_pp": (params.warn_miss_pp, params.critical_miss_pp)},
         evidence=(
             Evidence("layers", {"gpu": gpu}, _COLUMNS, "L2 hit rate beside KV layout, by layer"),
-            Evidence("associations", {"gpu": gpu}, title="Associations over layers"),
+            Evidence("associations", own, title="Associations over layers"),
             Evidence("kernels", {"gpu": gpu}, title="L2 hit rate by kernel"),
             Evidence("occupancy", {"gpu": gpu}, title="Kernels by L2 misses and occupancy"),
         ),
-        missing=_missing(summary, counter),
+        missing=missing(summary, counter["n_layers"]),
     )
-
-
-def _best(tested: pl.DataFrame) -> dict[str, Any] | None:
-    """The association to speak of: worst level, then largest coefficient."""
-    known = (
-        tested.with_row_index("place")
-        .drop_nulls("rho")
-        .with_columns(
-            pl.col("severity").replace_strict(_RANK, return_dtype=pl.Int8).alias("rank"),
-            pl.col("rho").abs().alias("size"),
-        )
-    )
-    known = known.sort("rank", "size", "place", descending=[True, True, False])
-    return known.row(0, named=True) if known.height else None
-
-
-def _overall(tested: pl.DataFrame) -> Level:
-    levels = set(tested.drop_nulls("rho")["severity"])
-    for level in (Level.CRITICAL, Level.WARN, Level.UNKNOWN):
-        if level.value in levels:
-            return level
-    return Level.OK if levels else Level.UNKNOWN
 
 
 def _measured(frames: Frames, counter: dict[str, Any], layers: pl.DataFrame) -> str:
@@ -118,32 +89,6 @@ def _measured(frames: Frames, counter: dict[str, Any], layers: pl.DataFrame) -> 
         return "no kernel has a valid L2 hit rate"
     low, high = (float(str(known["hit_frac"].quantile(q))) for q in (0.0, 1.0))
     return f"L2 hit rate {low:.0%} to {high:.0%} over {what} (sampled)"
-
-
-def _shown(
-    best: dict[str, Any] | None, level: Level, summary: dict[str, Any], counter: dict[str, Any]
-) -> str:
-    if best is None:
-        if summary["n_kv"] == 0:
-            return "; association with the KV layout not judged: no KV-cache markers"
-        if counter["n_layers"] == 0:
-            return "; association with the KV layout not judged: no kernel lies in a layer range"
-        return "; association with the KV layout not judged: nothing differs between layers"
-    numbers = f"rho {best['rho']:.2f}"
-    if best["rho_lo"] is not None:
-        numbers += f" [{best['rho_lo']:.2f}, {best['rho_hi']:.2f}]"
-    numbers += f", n={best['n']}"
-    if best["p_holm"] is not None:
-        numbers += f", p {best['p_holm']:.2g}"
-    what = WORDS.get(best["x_name"], best["x_name"])
-    if level in (Level.WARN, Level.CRITICAL):
-        delta = best["delta_miss_pp"]
-        return f"; misses are associated with {what}: {delta:+.0f} points, {numbers}"
-    if level is Level.OK:
-        return f"; not associated with the KV layout (closest: {what}, {numbers})"
-    if best["n"] < MIN_N:
-        return f"; {best['n']} layers are too few to judge an association with the KV layout"
-    return f"; no association with {what} shown, interval too wide ({numbers})"
 
 
 def _metrics(
@@ -179,15 +124,6 @@ def _metrics(
     return tuple(found)
 
 
-def _advice(level: Level, best: dict[str, Any] | None) -> str:
-    if best is None or level not in (Level.WARN, Level.CRITICAL):
-        return ""
-    return (
-        f"Test it: run once with {best['x_name']} changed and everything else alike (a compacted"
-        " block table, or fewer tokens in the cache), and compare kernel times, not hit rates."
-    )
-
-
 def _caveats(counter: dict[str, Any], layers: pl.DataFrame, *, half: bool) -> Iterator[str]:
     yield (
         "An association over layers is no cause: layers also differ in footprint, and what fits"
@@ -205,14 +141,3 @@ def _caveats(counter: dict[str, Any], layers: pl.DataFrame, *, half: bool) -> It
         )
     if layers["subsample"].any():
         yield "Some kernels are shorter than a sample: their value mixes with what ran beside them."
-
-
-def _missing(summary: dict[str, Any], counter: dict[str, Any]) -> tuple[Missing, ...]:
-    found = []
-    if summary["n_kv"] == 0:
-        what = "KV-cache markers, to compare layers by layout"
-        found.append(Missing(what, ("nvtx",), "tracekit run -- YOUR_COMMAND"))
-    if counter["n_layers"] == 0:
-        what = "NVTX ranges that name layers (layer=3) around their kernel launches"
-        found.append(Missing(what, ("nvtx",), "tracekit run -- YOUR_COMMAND"))
-    return tuple(found)

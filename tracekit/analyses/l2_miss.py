@@ -13,27 +13,33 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tracekit.analyses._l2_ncu import VIEWS, counted_kernels, counted_layers, matching
 from tracekit.analyses._l2_statistics import associate, judge, with_holm
+from tracekit.analyses._l2_tables import (
+    ASSOCIATIONS,
+    COUNTERS,
+    KERNELS,
+    LAYERS,
+    NCU_KERNELS,
+    NCU_LAYERS,
+    NCU_MATCH,
+    OCCUPANCY,
+    SUMMARY,
+)
 from tracekit.analyses._l2_verdict import verdict
-from tracekit.model.analysis import Analysis, Frames, param
-from tracekit.model.table import Column, Table
+from tracekit.model.analysis import Analysis, Frames, Level, param
 from tracekit.model.trace import Trace
 from tracekit.views.kernels import kernel_names
 from tracekit.views.kv import kv_cache
 from tracekit.views.l2 import hit_counters, kernel_hits
-from tracekit.views.l2_layers import (
-    LAYER_KV,
-    kv_of_layers,
-    layer_kernels,
-    miss_by_occupancy,
-    recording,
-)
+from tracekit.views.l2_layers import kv_of_layers, layer_kernels, miss_by_occupancy, recording
+from tracekit.views.ncu import matched, profiled
 
 __all__ = ["ANALYSIS", "Params"]
 
-I64, F64, STR = pl.Int64, pl.Float64, pl.String
+I64, F64 = pl.Int64, pl.Float64
 PREDICTORS = ("frag_frac", "o32_request_frac", "page_ratio", "footprint_l2_frac")
-MIN_VALID = 0.5
+MIN_VALID, MIN_MATCHED = 0.5, 0.8
 
 
 @dataclass(frozen=True)
@@ -44,106 +50,11 @@ class Params:
         5.0, unit="pp", help="more misses in the most than in the least broken layers: warning"
     )
     critical_miss_pp: float = param(10.0, unit="pp", help="the same: critical")
-
-
-_HITS = (
-    Column("n_kernels", I64, "", "kernel executions"),
-    Column("time_ns", I64, "ns", "sum of their durations"),
-    Column("median_ns", F64, "ns", "median duration"),
-    Column("cells", I64, "", "samples inside the kernels"),
-    Column("valid_cells", I64, "", "of these, within the counter's scale"),
-    Column("raw_mean", F64, "", "mean of the valid samples as recorded"),
-    Column("hit_frac", F64, "1", "L2 hit rate, sampled; null when half the samples are invalid"),
-    Column("hit_lo_frac", F64, "1", "lower end of its 95 % interval over executions"),
-    Column("hit_hi_frac", F64, "1", "upper end"),
-    Column("miss_frac", F64, "1", "1 - hit_frac"),
-    Column("subsample", pl.Boolean, "", "no sample lies inside a kernel: weighed by overlap"),
-    Column("occupancy_frac", F64, "1", "resident warps of the most that fit; null: not sampled"),
-)
-LAYERS = Table(
-    "layers",
-    (
-        Column("gpu", pl.Int16, "", "GPU"),
-        Column("layer", pl.Int32, "", "layer"),
-        Column("label", STR, "", "text of its first range, without the layer"),
-        Column("of", STR, "", "attention kernels where there are any, else all kernels"),
-        *_HITS,
-        *LAYER_KV,
-    ),
-    "L2 hit rate of one layer beside its KV layout when its kernels were launched, best first",
-)
-KERNELS = Table(
-    "kernels",
-    (
-        Column("gpu", pl.Int16, "", "GPU"),
-        Column("name", STR, "", "kernel name"),
-        Column("kind", STR, "", "kernel class"),
-        *_HITS,
-    ),
-    "L2 hit rate of one kernel, longest first",
-)
-ASSOCIATIONS = Table(
-    "associations",
-    (
-        Column("gpu", pl.Int16, "", "GPU"),
-        Column("x_name", STR, "", "property of the layer"),
-        Column("y_name", STR, "", "what it is compared with"),
-        Column("n", I64, "", "layers for which both are known"),
-        Column("n_eff", F64, "", "layers as independent observations"),
-        *(Column(c, F64, "1", "Pearson, Fisher interval") for c in ("r", "r_lo", "r_hi")),
-        *(Column(c, F64, "1", "Spearman, 95 % interval") for c in ("rho", "rho_lo", "rho_hi")),
-        Column("p_perm", F64, "1", "two-sided permutation p of rho, from n = 5"),
-        Column("p_holm", F64, "1", "the same, adjusted for the number of properties tested"),
-        *(
-            Column(c, F64, "1", "Pearson with the cache's bytes held fixed")
-            for c in ("partial_r", "partial_lo", "partial_hi")
-        ),
-        Column("delta_miss_pp", F64, "pp", "misses of the top third of layers minus the bottom"),
-        Column("severity", STR, "", "level; null for what is shown without being judged"),
-        Column("why", STR, "", "why there is no coefficient; empty where there is one"),
-    ),
-    "association over layers: layout with misses (judged), misses with time (shown)",
-)
-COUNTERS = Table(
-    "counters",
-    (
-        Column("gpu", pl.Int16, "", "GPU"),
-        Column("name", STR, "", "exact name of the counter"),
-        Column("samples", I64, "", "samples"),
-        Column("invalid", I64, "", "samples outside of the scale, left out"),
-        Column("at_full_scale", I64, "", "samples exactly at full scale"),
-        Column("full_scale", I64, "", "value that means every look-up hits: 100, or 50"),
-        Column("l2_bytes", I64, "bytes", "size of the L2; null when unknown"),
-        Column("n_layers", I64, "", "layers with kernels"),
-        Column("n_known", I64, "", "layers whose hit rate is known"),
-    ),
-    "L2 hit-rate counter of one GPU",
-)
-OCCUPANCY = Table(
-    "occupancy",
-    (
-        Column("gpu", pl.Int16, "", "GPU"),
-        Column("miss_bin", STR, "", "L2 miss share, percent"),
-        Column("occupancy_bin", STR, "", "resident warps, percent of the most that fit"),
-        Column("n_kernels", I64, "", "kernel executions"),
-        Column("time_ns", I64, "ns", "sum of their durations"),
-        Column("dram_frac", F64, "1", "DRAM read and write over them; null: not sampled"),
-    ),
-    "kernels by L2 miss share and occupancy",
-)
-SUMMARY = Table(
-    "summary",
-    (
-        Column("n_kernels", I64, "", "kernel executions"),
-        Column("n_metrics", I64, "", "sampled counters of any kind"),
-        Column("n_layers", I64, "", "layers with kernels on sampled GPUs"),
-        Column("n_kv", I64, "", "KV block records"),
-        Column("blocked", STR, "", "permission, in use, or empty: what kept counters away"),
-        Column("chip", STR, "", "chip, empty when unknown"),
-        Column("command", STR, "", "command that records the counters"),
-    ),
-    "what the verdict also needs; one row",
-)
+    useful_bytes: int = param(
+        0,
+        unit="bytes",
+        help="bytes that one kernel must read, for its DRAM amplification; 0: not known",
+    )
 
 
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
@@ -152,14 +63,27 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     layers = _layers(trace)
     names = kernel_names(trace).select("name_key", "name")
     by_name = _rates(trace, hits.join(names, on="name_key", how="left"), ["gpu", "name", "kind"])
-    known = recording(trace)
-    summary = {"n_layers": layers.height, "n_kv": kv_cache(trace).records.height, **known}
+    summary: dict[str, Any] = {"n_layers": layers.height, "n_kv": kv_cache(trace).records.height}
+    counted, by_layer = profiled(trace), counted_layers(trace)
+    both = None if counted.is_empty() else matched(trace)
+    share = None if both is None else both.time_frac()
+    summary |= {
+        **recording(trace),
+        "n_profiled": counted.height,
+        "matched_frac": share,
+        "by_shape_frac": None if both is None else both.time_frac("shape"),
+    }
+    found = _associations(layers, "sampled", params, judged=True)
+    found += _associations(by_layer, "ncu", params, judged=(share or 0.0) >= MIN_MATCHED)
     return {
         "layers": layers,
         "kernels": KERNELS.conform(by_name.sort(["time_ns", "name"], descending=[True, False])),
-        "associations": _associations(layers, params),
+        "associations": pl.DataFrame(found, schema=ASSOCIATIONS.schema),
         "counters": _counters(trace, layers),
         "occupancy": OCCUPANCY.conform(miss_by_occupancy(trace)),
+        "ncu_kernels": counted_kernels(trace, params.useful_bytes),
+        "ncu_layers": by_layer,
+        "ncu_match": matching(trace),
         "summary": SUMMARY.conform(pl.DataFrame([summary])),
     }
 
@@ -213,7 +137,10 @@ def _layers(trace: Trace) -> pl.DataFrame:
     return LAYERS.conform(rates.sort(order, descending=[False, True, False], nulls_last=True))
 
 
-def _associations(layers: pl.DataFrame, params: Params) -> pl.DataFrame:
+def _associations(
+    layers: pl.DataFrame, source: str, params: Params, *, judged: bool
+) -> list[dict[str, Any]]:
+    """Rows of `ASSOCIATIONS` from layers of one source; unknown throughout unless `judged`."""
     rows: list[dict[str, Any]] = []
     for (gpu,), own in layers.group_by("gpu", maintain_order=True):
         if not own["frag_frac"].is_not_null().any():
@@ -221,16 +148,17 @@ def _associations(layers: pl.DataFrame, params: Params) -> pl.DataFrame:
         coverage = own["miss_frac"].is_not_null().mean()
         share = float(coverage) if isinstance(coverage, float) else 0.0
         miss = _array(own, "miss_frac")
+        where = {"gpu": gpu, "source": source}
         tested = [
             {"x_name": x, **associate(_array(own, x), miss, _array(own, "bytes"))}
             for x in PREDICTORS
         ]
         for row in with_holm(tested):
-            level = judge(row, share, params).value
-            rows.append({**row, "gpu": gpu, "y_name": "miss_frac", "severity": level})
+            level = judge(row, share, params) if judged else Level.UNKNOWN
+            rows.append({**row, **where, "y_name": "miss_frac", "severity": level.value})
         time = associate(miss, _array(own, "median_ns")) | {"delta_miss_pp": None}
-        rows.append({**time, "gpu": gpu, "x_name": "miss_frac", "y_name": "median_ns"})
-    return pl.DataFrame(rows, schema=ASSOCIATIONS.schema)
+        rows.append({**time, **where, "x_name": "miss_frac", "y_name": "median_ns"})
+    return rows
 
 
 def _array(rows: pl.DataFrame, column: str) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -275,14 +203,20 @@ def plot(frames: Frames, axes: Any) -> None:
     axes.set_ylabel("sampled L2 hit rate (share, 0..1); labels: layer")
 
 
-_VIEWS = (kernel_hits, hit_counters, kernel_names, kv_of_layers, miss_by_occupancy, recording)
+_VIEWS = (
+    *(kernel_hits, hit_counters, kernel_names, kv_of_layers, miss_by_occupancy, recording),
+    *VIEWS,
+)
 ANALYSIS = Analysis(
     name="l2_miss",
     question="Which kernels and layers miss the L2, and is that associated with the KV layout?",
     requires=(),
     uses=tuple(sorted(frozenset().union(*(v.uses for v in _VIEWS)))),
     params=Params,
-    results=(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY, SUMMARY),
+    results=(
+        *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY),
+        *(NCU_KERNELS, NCU_LAYERS, NCU_MATCH, SUMMARY),
+    ),
     compute=compute,
     verdict=verdict,
     plot=plot,

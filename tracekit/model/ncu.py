@@ -12,6 +12,7 @@ from tracekit.model.ncu_columns import STALLS
 __all__ = [
     "BARE_NAME",
     "CACHE_CAVEAT",
+    "PROFILE",
     "RECAPTURE",
     "SHAPE",
     "Misses",
@@ -27,6 +28,13 @@ CACHE_CAVEAT = (
     "The file does not say how caches were treated: by default ncu empties them before every pass"
     f" and locks the clocks, so hit rates and durations are not those of the run ({RECAPTURE})."
 )
+PROFILE = (
+    f"ncu {RECAPTURE} --nvtx --metrics gpu__time_duration.sum,"
+    "dram__bytes_read.sum,lts__t_sectors.sum,lts__t_sector_hit_rate.pct,"
+    "lts__t_sectors_srcunit_tex.sum,lts__t_sectors_srcunit_tex_lookup_miss.sum"
+    " --csv --page raw --log-file kernels.csv YOUR_COMMAND"
+)
+"""Command that counts L2 misses per kernel into a file that is read here."""
 _TEX = "lts__t_sectors_srcunit_tex"
 _READ = "lts__t_sectors_op_read"
 _ALL = "lts__t_sectors"

@@ -16,7 +16,15 @@ from tracekit.views.kv_layout import measure
 from tracekit.views.l2 import hit_counters, kernel_hits
 from tracekit.views.metrics import dram, level_over
 
-__all__ = ["LAYER_KV", "kv_of_layers", "layer_kernels", "miss_by_occupancy", "recording"]
+__all__ = [
+    "ATTENTION",
+    "LAYER_KV",
+    "kv_beside",
+    "kv_of_layers",
+    "layer_kernels",
+    "miss_by_occupancy",
+    "recording",
+]
 
 ATTENTION = "attention"
 MISS_BINS, OCCUPANCY_BINS = (20, 40), (30, 60)
@@ -63,8 +71,21 @@ def kv_of_layers(trace: Trace) -> pl.DataFrame:
         Frame of gpu, layer and `LAYER_KV`, one row a layer that has kernels and stated blocks;
         keys and values of a layer count together.
     """
+    return kv_beside(trace, layer_kernels(trace))
+
+
+def kv_beside(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Measure the KV layout of each layer when half of some kernels had been launched.
+
+    Args:
+        trace: The run.
+        kernels: Frame of gpu, layer, launch_start_ns and start_ns, one row an execution.
+
+    Returns:
+        As `kv_of_layers`.
+    """
     moment = pl.coalesce("launch_start_ns", "start_ns").median().cast(pl.Int64).alias("t_ns")
-    times = layer_kernels(trace).group_by("gpu", "layer").agg(moment)
+    times = kernels.group_by("gpu", "layer").agg(moment)
     times = times.sort("gpu", "layer").with_row_index("place")
     times = times.with_columns(pl.col("place", "layer").cast(pl.Int64))
     cache = kv_cache(trace)

@@ -32,8 +32,8 @@ class Matched(NamedTuple):
 
     Attributes:
         kernels: One row a kernel execution of the timeline, in order of start: gpu, layer, name,
-            bare, grid_x .. block_z, start_ns, launch_start_ns, time_ns, how (`HOW`, null when it
-            was not profiled) and means of the profiled executions that it stands for: misses,
+            kind, bare, grid_x .. block_z, start_ns, launch_start_ns, time_ns, how (`HOW`, null
+            when it was not profiled) and means of the profiled executions that it stands for: misses,
             lookups, all_misses, all_lookups, dram_read_bytes (Float64, null when not counted).
         table: One row a name and shape; see `tracekit.model.ncu.join_timeline`.
     """
@@ -99,7 +99,17 @@ def matched(trace: Trace) -> Matched:
     )
     counted = profiled(trace)
     rows = _with_way(rows, counted)
-    columns = ["gpu", "layer", "name", *_KEY, "start_ns", "launch_start_ns", "time_ns", "how"]
+    columns = [
+        "gpu",
+        "layer",
+        "name",
+        "kind",
+        *_KEY,
+        "start_ns",
+        "launch_start_ns",
+        "time_ns",
+        "how",
+    ]
     return Matched(rows.select(*columns, *_COUNTS), join_timeline(rows, counted))
 
 

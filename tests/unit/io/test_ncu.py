@@ -11,7 +11,7 @@ import pytest
 from tests.conftest import FIXTURES
 from tracekit.errors import InputError, NotAReportError
 from tracekit.io.ncu import number, read_raw_csv, to_base
-from tracekit.model.ncu import CACHE_CAVEAT, join_timeline, miss_share
+from tracekit.model.ncu import CACHE_CAVEAT, join_timeline, miss_share, worst_stall
 
 HEADER = '"ID","Process ID","Kernel Name","Block Size","Grid Size","Device",'
 TEX, READ = "lts__t_sectors_srcunit_tex", "lts__t_sectors_op_read"
@@ -189,3 +189,43 @@ def test_h07_collectives_that_ncu_cannot_replay_are_not_profiled():
     timeline = shaped(["ncclDevKernel_AllReduce", "a"], time_ns=[10, 1])
     joined = join_timeline(timeline, shaped(["a"]))
     assert joined["status"].to_list() == ["not profiled", "matched"]
+
+
+LATENCY, ISSUE = 10.4, 0.45
+
+
+def stalled(**values: float | None) -> dict[str, float | None]:
+    base = {"warp_latency": LATENCY, "issue_active": ISSUE, "stall_long_scoreboard": 6.2}
+    return base | values
+
+
+def test_d8_the_longest_stall_as_a_share_of_a_warp_s_time():
+    found = worst_stall(stalled(stall_wait=1.0))
+    assert found.reason == "long_scoreboard"
+    assert found.share == pytest.approx(0.596154, abs=1e-6)
+    assert (found.flagged, found.reading) == (True, "waiting for global memory")
+
+
+@pytest.mark.parametrize(
+    ("values", "flagged"),
+    [
+        ({"issue_active": 0.8}, False),
+        ({"issue_active": None}, None),
+        ({"stall_long_scoreboard": 0.3 * LATENCY}, False),
+    ],
+    ids=["schedulers busy", "issue unknown", "short"],
+)
+def test_a_stall_is_flagged_only_when_schedulers_idle(values, flagged):
+    assert worst_stall(stalled(**values)).flagged is flagged
+
+
+def test_a_full_arithmetic_pipe_is_conversion_when_tensor_cores_are_not_it():
+    full = {"stall_math_pipe_throttle": 8.0}
+    assert worst_stall(stalled(**full)).reading == "an arithmetic pipe is full"
+    converting = worst_stall(stalled(**full, alu_pct=80.0, tensor_pct=10.0))
+    assert converting.reading.startswith("conversion bound")
+
+
+def test_without_stall_counters_nothing_is_said():
+    assert worst_stall({"warp_latency": 10.0}) == ("", None, None, "")
+    assert worst_stall({"stall_wait": 1.0}) == ("", None, None, "")
