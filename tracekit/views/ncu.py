@@ -33,7 +33,7 @@ class Matched(NamedTuple):
     Attributes:
         kernels: One row a kernel execution of the timeline, in order of start: gpu, layer, name,
             kind, bare, grid_x .. block_z, start_ns, launch_start_ns, time_ns, how (`HOW`, null
-            when it was not profiled) and means of the profiled executions that it stands for: misses,
+            when it was not profiled) and means of the executions that it stands for: misses,
             lookups, all_misses, all_lookups, dram_read_bytes (Float64, null when not counted).
         table: One row a name and shape; see `tracekit.model.ncu.join_timeline`.
     """
