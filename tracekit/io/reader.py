@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -53,6 +54,7 @@ class ReportReader:
         self._salvage = salvage
         self._raw = source.tables()
         self._damaged: dict[str, str] = {}
+        self._markers: list[pl.DataFrame] = []
         self.report = self._describe(index, name, fingerprint)
 
     def table_name(self, canonical: str) -> str | None:
@@ -74,6 +76,29 @@ class ReportReader:
         Returns:
             The frame; empty when the table is absent.
         """
+        frame = self._load(canonical, where)
+        if canonical != "nvtx" or not self._markers:
+            return frame
+        table = CATALOG[canonical].table
+        return pl.concat([table.conform(part) for part in (frame, *self._markers)])
+
+    def add_markers(self, rows: pl.DataFrame, note: str) -> None:
+        """Add rows to the table ``nvtx`` that come from another file.
+
+        Args:
+            rows: Canonical columns of ``nvtx``, ``report`` left out.
+            note: What they are, for the provenance.
+        """
+        self._markers.append(
+            rows.with_columns(pl.lit(self.report.index, pl.UInt16).alias("report"))
+        )
+        tables = dict(self.report.tables)
+        tables["nvtx"] = tables.get("nvtx", 0) + rows.height
+        present = (*self.report.present, "nvtx")
+        self.report = replace(self.report, tables=tables, present=present)
+        self.report.notes.append(note)
+
+    def _load(self, canonical: str, where: Sequence[RowFilter] = ()) -> pl.DataFrame:
         entry, raw = CATALOG[canonical], self.table_name(canonical)
         if raw is None or raw in self._damaged:
             return entry.table.empty()

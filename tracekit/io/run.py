@@ -12,6 +12,7 @@ from tracekit.errors import DuplicateReportError, InputError, NotAReportError
 from tracekit.io.export import opened
 from tracekit.io.ncu_input import NcuInput, open_ncu
 from tracekit.io.reader import ReportReader
+from tracekit.io.sidecar import MarkerSource, Sidecar, attach, open_sidecar
 from tracekit.io.source import Reader, open_source
 from tracekit.model.catalog import CATALOG
 
@@ -19,6 +20,7 @@ __all__ = ["Inputs", "open_inputs"]
 
 REPORT_SUFFIXES = (".sqlite", ".db", ".sqlite3")
 PACKED_SUFFIXES = ("", ".xz", ".gz", ".zst", ".bz2")
+MARKER_SUFFIX = ".markers.jsonl"
 OTHER_SUFFIXES = (".nsys-rep", ".qdrep", ".qdstrm")
 _DESCRIPTIVE = frozenset({"strings", "gpus", "cuda_devices", "session", "capture", "metric_names"})
 
@@ -55,8 +57,13 @@ def open_inputs(
     """
     files = [file for path in paths for file in _expanded(path)]
     inputs, failures = Inputs(), []
+    sidecars: list[tuple[Path, Sidecar]] = []
     for path in files:
         try:
+            sidecar = open_sidecar(path)
+            if sidecar is not None:
+                sidecars.append((path, sidecar))
+                continue
             one = open_ncu(path) or _open(path, len(inputs.readers), stack, reader, salvage=salvage)
             if len(files) > 1:
                 _refuse_empty(one, path)
@@ -70,9 +77,23 @@ def open_inputs(
         else:
             _refuse_twin(inputs.readers, one, path)
             inputs.readers.append(one)
+    _place(sidecars, inputs)
     if not inputs.readers and not inputs.ncu:
         raise failures[0]
     return inputs
+
+
+def _place(sidecars: Sequence[tuple[Path, Sidecar]], inputs: Inputs) -> None:
+    """Give each marker file to the report of its processes; without any report it is one."""
+    reports = tuple(inputs.readers)
+    for path, sidecar in sidecars:
+        if not reports:
+            source = MarkerSource(path, sidecar)
+            alone = ReportReader(source, len(inputs.readers), path.name, sidecar.sha256)
+            _refuse_twin(inputs.readers, alone, path)
+            inputs.readers.append(alone)
+        elif not attach(sidecar, reports):
+            inputs.unreadable[path.name] = "markers of another run than the reports"
 
 
 def _open(
@@ -135,7 +156,8 @@ def _expanded(path: Path) -> list[Path]:
     exports = [p for p in inside if _stem(p, REPORT_SUFFIXES) is not None]
     stems = {_stem(p, REPORT_SUFFIXES) for p in exports}
     others = [p for p in inside if p.suffix in OTHER_SUFFIXES and p.stem not in stems]
-    return [*exports, *others] or [path]
+    markers = [p for p in inside if p.name.endswith(MARKER_SUFFIX)]
+    return [*exports, *others, *markers] or [path]
 
 
 def _stem(path: Path, suffixes: Sequence[str]) -> str | None:
