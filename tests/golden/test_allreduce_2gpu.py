@@ -7,6 +7,7 @@ import pytest
 
 from tracekit import engine
 from tracekit.model.analysis import Level
+from tracekit.report import text
 
 MIB = 1 << 20
 TRANSFER_US = {
@@ -141,6 +142,7 @@ def test_waiting_is_reported_apart_with_what_is_felt_of_it(diagnosis):
     assert "rank 1 waits 10.7 ms (8.6 % of the 124 ms from first to last" in skew.title
     assert "of which only 85.2 us is seen to hold anything up" in skew.title
     assert "(87 % of rank 0's lateness)" in skew.title
+    assert skew.advice.startswith("Little is to gain here: 63.6 us of the mean wait of 6.84 ms is")
     waits = diagnosis.frames["collective_skew"]["rank_waits"]
     assert waits["wait_felt_ns"].to_list() == pytest.approx([42_062, 85_200], rel=0.02)
 
@@ -177,6 +179,13 @@ def test_each_number_says_of_what_it_is(diagnosis):
     assert words["bus_bandwidth_alone_gbps"].endswith("64 MiB")
     assert "warn from 1 %, critical from 5 %" in words["lost_to_all_frac"]
     assert "the 124 ms from first to last device work" in words["lost_frac"]
+
+
+def test_headings_are_words(diagnosis):
+    page = text.render(diagnosis)
+    heading = next(line for line in page.splitlines() if line.split()[:2] == ["bytes", "beside"])
+    assert heading.split()[2:6] == ["alone", "beside", "(us)", "(us)"]
+    assert " cont" not in page
 
 
 def test_the_words_answer_what_how_much_why_and_what_to_do(diagnosis):

@@ -7,6 +7,7 @@ import pytest
 
 from tracekit import engine
 from tracekit.model.analysis import Level
+from tracekit.report import summary
 
 ONLY = ("allreduce_contention", "collective_skew")
 MODES = ("clean", "copy", "offload")
@@ -58,7 +59,10 @@ def test_skew_is_critical_and_its_reason_is_told(both):
     assert (found.level, found.downgraded_from) == (Level.CRITICAL, None)
     assert "median skew 146 us, transfer 7.83 us" in found.title
     assert "rank 0 waits 20.7 ms (36 % of the 57.1 ms of device time in steps" in found.title
-    assert "its host launches late (84 % of all ranks' lateness)" in found.title
+    late = (
+        "whoever is late (rank 1 most: 62 %): its host launches late (84 % of all ranks' lateness)"
+    )
+    assert late in found.title
     assert "rank 1 most, last at 121 of 192 with 62 % of the lateness" in found.advice
     assert found.at_stake_ns / 1e6 == pytest.approx(45.3, rel=0.01)
     assert found.at_stake_of == "the device time in all steps, 175 ms a rank"
@@ -73,6 +77,17 @@ def test_the_first_collective_is_in_neither_part_of_a_share(both, rank, share):
     assert row["wait_frac"] == pytest.approx(row["wait_ns"] / row["time_ns"])
     assert row["wait_frac"] == pytest.approx(share, rel=0.01)
     assert row["time_ns"] / 1e6 == pytest.approx(57, rel=0.01)
+
+
+def test_communication_says_how_much_of_it_waits(both):
+    first, second = (summary.gpu_line(both, time) for time in both.overview.gpus)
+    assert "communication 47.0% of busy (55.7 ms, of which 51.2 ms waiting for other" in first
+    assert "(79.7 ms, of which 75.1 ms waiting for other ranks)" in second
+
+
+def test_without_the_other_ranks_waiting_is_included(one):
+    line = summary.gpu_line(one, one.overview.gpus[0])
+    assert "(55.7 ms, waiting for other ranks included)" in line
 
 
 def test_most_waiting_holds_something_up(both):

@@ -15,6 +15,7 @@ from tracekit.model.catalog import CATALOG
 from tracekit.model.trace import Gpu, Report, Trace
 from tracekit.views.coll_instances import instances, matching
 from tracekit.views.contention_windows import contention_windows, shared_time
+from tracekit.views.dependents import JUST_AFTER_NS, JUST_BEFORE_NS, dependents
 from tracekit.views.overlap import comm_overlap
 from tracekit.views.payloads import decode
 
@@ -214,3 +215,34 @@ def test_payloads_against_struct(calls):
     found = decode(rows, ENTRIES)
     assert found.records.select("nvtx_row", "comm", "bytes", "rank").rows() == expected
     assert found.n_undecodable == len(calls) - len(expected)
+
+
+def waited_from(rows, kernel, scale):
+    """When the first other stream had nothing to do but wait for `kernel`; None without one."""
+    found = []
+    for stream in {row[1] for row in rows}:
+        own = sorted(r[2:4] for r in rows if r[1] == stream and not r[4])
+        later = [s * scale for s, _ in own if s * scale >= kernel[3] - JUST_BEFORE_NS]
+        before = [e * scale for s, e in own if s * scale < kernel[3] - JUST_BEFORE_NS]
+        free = max(before, default=0)
+        if later and later[0] - kernel[3] <= JUST_AFTER_NS and free < kernel[3]:
+            found.append(max(free, kernel[2]))
+    return min(found, default=None)
+
+
+@settings(deadline=None, max_examples=60)
+@given(one_gpu(), st.sampled_from([500, 1_500, 20_000]))
+def test_dependents_against_a_search_stream_by_stream(rows, scale):
+    # Only the last communication kernel of each stream: chains are another rule.
+    last = {}
+    for row in rows:
+        if row[4]:
+            last[row[1]] = max(last.get(row[1], row), row, key=lambda r: r[2])
+    scaled = [(g, s, a * scale, b * scale, c) for g, s, a, b, c in rows]
+    found = dependents(trace_of(scaled))
+    starts = dict(zip(found["activity"], found["waited_from_ns"], strict=True))
+    order = sorted(scaled, key=lambda r: (r[2], r[3]))
+    for stream, (_, _, start, end, _) in last.items():
+        kernel = (0, stream, start * scale, end * scale, True)
+        at = [i for i, r in enumerate(order) if r == kernel]
+        assert starts[at[0]] == waited_from(rows, kernel, scale)

@@ -29,7 +29,7 @@ def share_of(group: str | None, time_ns: float | None) -> str:
         length = "time" if time_ns is None else time(time_ns)
         return f"the {length} from first to last device work"
     length = "" if time_ns is None else f"{time(time_ns)} of "
-    return f"the {length}device time in steps ({group})"
+    return f'the {length}device time in steps "{group}"'
 
 
 def all_of(facts: Row, time_ns: float | None) -> str:

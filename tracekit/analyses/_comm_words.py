@@ -14,7 +14,6 @@ from tracekit.model.analysis import Evidence, Finding, Frames, Level, Metric, Mi
 __all__ = [
     "UNCLASSIFIED_LIMIT",
     "amount",
-    "denominator",
     "few_ok",
     "missing_sizes",
     "no_collectives",
@@ -114,13 +113,6 @@ def amount(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
 
 
-def denominator(group: str | None) -> str:
-    """Return what a share is of: the capture, or a step group."""
-    if group is None or group == CAPTURE:
-        return "the capture"
-    return f"step time ({group})"
-
-
 def whose(frames: Frames, comm: str) -> str:
     """Return which communicator is meant, nothing when there is only one."""
     known = frames["communicators"]["comm"].n_unique()
@@ -197,7 +189,9 @@ def source_note(facts: Row) -> str:
             else ("no NCCL ranges were recorded")
         )
         return f"message sizes are unknown ({why})"
-    return "ranks are counted as seen, as the communicator was made before recording"
+    return (
+        "whether all ranks were recorded is unknown, as the communicator was made before recording"
+    )
 
 
 def missing_sizes(facts: Row) -> tuple[Missing, ...]:

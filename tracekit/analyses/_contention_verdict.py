@@ -27,6 +27,7 @@ from tracekit.analyses._contention_words import (
     confidence,
     groups_evidence,
     groups_of,
+    loss_felt,
     lost_of,
     message,
     metrics,
@@ -184,8 +185,8 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     notes = [
         "Slower beside other work is an association: whatever else differed then counts too.",
         _felt(frames, row),
-        "Waiting for late ranks and queueing to start are not in these numbers: the findings of"
-        " collective_skew have them.",
+        "Waiting for late ranks and queueing to start are not in these numbers: other findings have"
+        ' them ("ranks wait for each other", "queue behind").',
     ]
     if row["mechanism"] == "SM/scheduling" and row["sms_cont_frac"] is None:
         notes.append("No counter of SMs was sampled: that they lack is inferred, not measured.")
@@ -211,8 +212,7 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
 
 def _felt(frames: Frames, row: Row) -> str:
     """How much of the loss something waited for."""
-    same = (pl.col(c).eq_missing(pl.lit(row[c], pl.String)) for c in ("comm", "op", "mechanism"))
-    felt = int(frames["loss_felt"].filter(*same)["felt_ns"].sum())
+    felt = loss_felt(frames, row)
     if felt >= row["lost_ns"] // 2:
         return f"{time(felt)} of the loss was seen to hold up other work or the host."
     return (

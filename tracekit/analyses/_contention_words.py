@@ -17,6 +17,7 @@ __all__ = [
     "confidence",
     "groups_evidence",
     "groups_of",
+    "loss_felt",
     "lost_of",
     "message",
     "metrics",
@@ -81,6 +82,12 @@ def groups_of(frames: Frames, row: Row) -> pl.DataFrame:
     return frames["groups"].filter(same & pl.col("known") & (pl.col("n_cont") > 0))
 
 
+def loss_felt(frames: Frames, row: Row) -> int:
+    """Return how much of the lost time of one mechanism something waited for, in ns."""
+    same = (pl.col(c).eq_missing(pl.lit(row[c], pl.String)) for c in ("comm", "op", "mechanism"))
+    return int(frames["loss_felt"].filter(*same)["felt_ns"].sum())
+
+
 def slowdown_range(frames: Frames, row: Row) -> tuple[str, str]:
     """Return the slowdown over sizes, and which sizes are too uncertain to be in that range."""
     rows = groups_of(frames, row)
@@ -130,6 +137,12 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             "1",
             doc="lost to all kinds of work beside; level by this too: "
             + limits(params.warn_frac, params.critical_frac),
+        ),
+        Metric(
+            "lost_felt_ns",
+            loss_felt(frames, row),
+            "ns",
+            doc="lost felt: of lost, seen to hold up other work or the host",
         ),
         *_sampled(row, message(row["heaviest_bytes"])),
         *_suffixes(frames, row),

@@ -98,7 +98,8 @@ def _moves(frames: Frames, row: Row) -> bool:
 
 def cause(late: Late) -> str:
     """Return who is late and why, for a headline."""
-    who = f"{late.rank} is late" if late.named else "whoever is late"
+    most = f"whoever is late ({late.rank} most: {pct(late.share)})"
+    who = f"{late.rank} is late" if late.named else most
     of = f"{late.rank}'s lateness" if late.named else "all ranks' lateness"
     return f"{who}: {_reason(late)} ({pct(late.extra)} of {of})"
 

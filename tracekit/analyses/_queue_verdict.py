@@ -139,7 +139,7 @@ def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
     doing = (
         f"The {op} was launched and its stream was free, but {partners} held the GPU. To start it"
         " sooner, launch it before them or give its stream a higher priority; how fast it then runs"
-        " beside them is another question (allreduce_contention)."
+        ' beside them is another question (findings "slower while ... run").'
     )
     first = "" if claimed else "Nothing to gain is seen unless the program waits for it elsewhere. "
     rest = (

@@ -30,6 +30,8 @@ __all__ = ["verdict"]
 
 NAME = "collective_skew"
 OBSERVATIONS_FOR_SURE = 20
+LITTLE = 0.2
+"""Below this felt share of the waiting the advice says first that little is to gain."""
 MOSTLY = 0.8
 """From this share on all of a wait is taken to hold something up."""
 Row = Mapping[str, Any]
@@ -90,9 +92,7 @@ def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params
         at_stake_frac=stake / whole if whole and stake else None,
         at_stake_of=all_of(facts, whole or None) if stake else "",
         confidence=sure,
-        advice=""
-        if level is Level.OK
-        else f"{advice(late)} {together(frames, comm['comm'])}".strip(),
+        advice=_advice(frames, comm, rows, late) if level is not Level.OK else "",
         caveats=_caveats(frames, facts, comm, row, late),
         scope=(("communicator", comm["comm"]), ("operation", op)),
         t_range_ns=None
@@ -104,6 +104,17 @@ def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params
         },
         evidence=_evidence(comm, row),
     )
+
+
+def _advice(frames: Frames, comm: Row, rows: pl.DataFrame, late: Late) -> str:
+    """What to do, beginning with how little there is to gain where that is so."""
+    felt, mean = int(rows["mean_wait_felt_ns"].sum()), int(rows["mean_wait_ns"].sum())
+    little = (
+        f"Little is to gain here: {time(felt or None, 'none')} of the mean wait of {time(mean)} is"
+        " seen to hold anything up. "
+    )
+    parts = (advice(late), together(frames, comm["comm"]))
+    return ("" if felt >= LITTLE * mean else little) + " ".join(p for p in parts if p)
 
 
 def _waits(frames: Frames, row: Row) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.analyses._comm_stakes import limits, share_of
 from tracekit.analyses._comm_words import partner_name, pct, time
 from tracekit.model.analysis import Confidence, Evidence, Finding, Frames, Level, Metric
 
@@ -40,10 +41,12 @@ def slowed(frames: Frames, facts: Row, params: Any) -> tuple[Finding, ...]:
     if share < params.warn_frac:
         return ()
     hidden = int(rows["hidden_ns"].sum())
-    return (_slowed(rows.row(0, named=True), excess, hidden, share, params),)
+    of = share_of(None, span)
+    return (_slowed(rows.row(0, named=True), (excess, hidden), share, of, params),)
 
 
-def _slowed(worst: Row, excess: int, hidden: int, share: float, params: Any) -> Finding:
+def _slowed(worst: Row, times: tuple[int, int], share: float, of: str, params: Any) -> Finding:
+    excess, hidden = times
     n = min(worst["n_inside"], worst["n_outside"])
     large = worst["slowdown_lo_ratio"] >= params.critical_ratio and share >= params.critical_frac
     return Finding(
@@ -51,11 +54,11 @@ def _slowed(worst: Row, excess: int, hidden: int, share: float, params: Any) -> 
         level=Level.CRITICAL if large and hidden <= excess else Level.WARN,
         title=f"{partner_name(worst['kind'])} take {worst['slowdown_ratio']:.2f}x as long inside"
         f" collectives ({time(worst['outside_ns'])} alone, {time(worst['inside_ns'])} beside):"
-        f" {time(excess)} more, {pct(share)} of the capture",
-        metrics=_metrics(worst, excess, hidden, share, n),
+        f" {time(excess)} more, {pct(share)} of {of}",
+        metrics=_metrics(worst, times, share, of, n, params),
         at_stake_ns=excess,
         at_stake_frac=share,
-        at_stake_of="capture",
+        at_stake_of=of,
         confidence=Confidence(
             n=n, n_hi=OBSERVATIONS_FOR_SURE, prov=0.6, why="collectives recognised by name"
         ),
@@ -75,7 +78,12 @@ def _slowed(worst: Row, excess: int, hidden: int, share: float, params: Any) -> 
     )
 
 
-def _metrics(worst: Row, excess: int, hidden: int, share: float, n: int) -> tuple[Metric, ...]:
+def _metrics(
+    worst: Row, times: tuple[int, int], share: float, of: str, n: int, params: Any
+) -> tuple[Metric, ...]:
+    excess, hidden = times
+    gates = limits(params.warn_frac, params.critical_frac)
+    ratio = limits(params.slower_ratio, params.critical_ratio, ratio=True)
     return (
         Metric(
             "slowdown_ratio",
@@ -84,12 +92,12 @@ def _metrics(worst: Row, excess: int, hidden: int, share: float, n: int) -> tupl
             worst["slowdown_lo_ratio"],
             worst["slowdown_hi_ratio"],
             n,
-            "slowdown: median inside over outside",
+            f"slowdown: median inside over outside; level by its lower end: {ratio}",
         ),
         Metric(
             "excess_ns", excess, "ns", n=worst["n_inside"], doc="excess over the median outside"
         ),
-        Metric("excess_frac", share, "1", doc="excess, of the capture"),
+        Metric("excess_frac", share, "1", doc=f"excess, of {of}; level by this too: {gates}"),
         Metric("hidden_ns", hidden, "ns", doc="hidden: communication meanwhile"),
     )
 

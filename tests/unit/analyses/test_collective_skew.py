@@ -116,7 +116,7 @@ def test_steps_are_judged_by_group(judge):
     frames, found = judge(export)
     assert frames["skew"]["step_group"].to_list() == ["decode step N", "prefill step N"]
     assert frames["skew"]["n"].to_list() == [20, 20]
-    assert "device time in steps (" in found["collective_skew/all-reduce"].title
+    assert 'device time in steps "' in found["collective_skew/all-reduce"].title
 
 
 def test_ranks_that_take_turns_are_jitter(judge):
