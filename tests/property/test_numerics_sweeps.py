@@ -61,6 +61,31 @@ def test_each_lane_has_its_own_union(found: list[tuple[int, int]], lanes: list[i
         assert [starts[own].tolist(), ends[own].tolist()] == [a.tolist() for a in expected]
 
 
+@settings(deadline=None)
+@given(rows, st.lists(st.integers(0, 3), min_size=30, max_size=30))
+def test_latest_ends_before_are_those_of_numpy(found: list, lanes: list[int]) -> None:
+    _, e = _arrays(found)
+    lane = np.array(lanes[: e.size], np.int32)
+    expected = intervals.reached_before(e, lane, 4)
+    assert sweeps.reached_before(e, lane, 4).tolist() == expected.tolist()
+
+
+@settings(deadline=None)
+@given(rows, rows)
+def test_cells_of_windows_are_those_of_numpy(found: list, of: list) -> None:
+    (s, e), cells = _arrays(found), intervals.union(*_arrays(of))
+    samples = sampling.Cells(*cells, np.zeros(cells[0].size, np.int64), 1)
+    swept = sampling.CellsOf(*sweeps.cells_of(*cells, s, e))
+    slow = sampling.cells_of(samples, s, e)
+    _, inside = sampling.inside_windows(samples, s, e)
+    assert swept.inside.tolist() == slow.inside.tolist() == inside.tolist()
+    assert swept.over.tolist() == slow.over.tolist()
+    some = swept.inside > 0
+    assert swept.first_inside[some].tolist() == slow.first_inside[some].tolist()
+    some = swept.over > 0
+    assert swept.first_over[some].tolist() == slow.first_over[some].tolist()
+
+
 def test_large_inputs_are_swept() -> None:
     rng = np.random.default_rng(0)
     s = rng.integers(0, 10_000_000, sweeps.WORTH_COMPILING)

@@ -7,6 +7,7 @@ All are sorts, prefix sums and binary searches: O((n + m) log(n + m)).
 
 from __future__ import annotations
 
+import itertools
 from typing import TypeAlias
 
 import numpy as np
@@ -46,6 +47,55 @@ def _union_swept(s: Ns, e: Ns) -> Intervals:
         order = np.argsort(s, kind="stable")
         s, e = s[order], e[order]
     return sweeps.merged(s, e)
+
+
+def union_lanes(
+    starts: ArrayLike, ends: ArrayLike, lanes: ArrayLike, n_lanes: int
+) -> list[Intervals]:
+    """Merge the rows of each lane.
+
+    Args:
+        starts: int64[n], ns, ascending.
+        ends: int64[n], ns.
+        lanes: int32[n], lane of each row, negative for none.
+        n_lanes: Number of lanes.
+
+    Returns:
+        A union a lane.
+    """
+    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    lane = np.asarray(lanes, np.int32)
+    if s.size < sweeps.WORTH_COMPILING:
+        return [union(s[lane == k], e[lane == k]) for k in range(n_lanes)]
+    return _lanes_swept(s, e, lane, n_lanes)
+
+
+def _lanes_swept(s: Ns, e: Ns, lane: NDArray[np.int32], n_lanes: int) -> list[Intervals]:
+    s, e, lane = np.ascontiguousarray(s), np.ascontiguousarray(e), np.ascontiguousarray(lane)
+    us, ue, first = sweeps.merged_lanes(s, e, lane, n_lanes)
+    parts = itertools.pairwise(first.tolist())
+    return [(us[begin:end], ue[begin:end]) for begin, end in parts]
+
+
+def reached_before(ends: ArrayLike, lanes: ArrayLike, n_lanes: int) -> Ns:
+    """Latest end of the rows of the same lane that come before each row.
+
+    Args:
+        ends: int64[n], ns.
+        lanes: int32[n], lane of each row, 0 up to `n_lanes`.
+        n_lanes: Number of lanes.
+
+    Returns:
+        int64[n], ns; `sweeps.BEFORE_ALL` for the first row of a lane.
+    """
+    e, lane = np.ascontiguousarray(ends, np.int64), np.ascontiguousarray(lanes, np.int32)
+    if e.size >= sweeps.WORTH_COMPILING:
+        return sweeps.reached_before(e, lane, n_lanes)
+    found = np.full(e.size, sweeps.BEFORE_ALL, np.int64)
+    for k in range(n_lanes):
+        own = np.flatnonzero(lane == k)
+        found[own[1:]] = np.maximum.accumulate(e[own])[:-1]
+    return found
 
 
 def merge_windows(us: ArrayLike, ue: ArrayLike, gap_ns: int) -> Intervals:

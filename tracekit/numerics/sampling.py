@@ -195,6 +195,44 @@ def inside_windows(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> tuple[
     return over_windows(samples, begin, finish), count
 
 
+class CellsOf(NamedTuple):
+    """Which cells speak for each of m windows.
+
+    Attributes:
+        first_inside: int64[m], first cell that lies fully inside.
+        inside: int64[m], how many do.
+        first_over: int64[m], first cell that shares time with the window.
+        over: int64[m], how many do.
+    """
+
+    first_inside: Int64
+    inside: Int64
+    first_over: Int64
+    over: Int64
+
+
+def cells_of(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> CellsOf:
+    """Number the cells inside and over each window.
+
+    Args:
+        samples: The cells of one metric.
+        starts: int64[m], ns.
+        ends: int64[m], ns.
+
+    Returns:
+        Places among `samples` and counts.
+    """
+    s, e = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
+    start, end = (np.ascontiguousarray(c, np.int64) for c in samples[:2])
+    if s.size + start.size >= sweeps.WORTH_COMPILING:
+        return CellsOf(*sweeps.cells_of(start, end, s, e))
+    first = np.searchsorted(start, s, side="left")
+    inside = np.maximum(np.searchsorted(end, e, side="right") - first, 0)
+    over_first = np.searchsorted(end, s, side="right")
+    over = np.maximum(np.searchsorted(start, e, side="left") - over_first, 0)
+    return CellsOf(first, inside, over_first, over)
+
+
 def runs(samples: Cells, wanted: ArrayLike, min_periods: int = 2) -> Intervals:
     """Stretches of consecutive cells that satisfy a condition.
 

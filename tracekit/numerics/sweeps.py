@@ -14,12 +14,24 @@ from numpy.typing import NDArray
 
 from tracekit.numerics.jit import compiled
 
-__all__ = ["WORTH_COMPILING", "ascends", "covered", "integrals", "merged", "merged_lanes"]
+__all__ = [
+    "BEFORE_ALL",
+    "WORTH_COMPILING",
+    "ascends",
+    "cells_of",
+    "covered",
+    "integrals",
+    "merged",
+    "merged_lanes",
+    "reached_before",
+]
 
 Int64: TypeAlias = NDArray[np.int64]
 
 WORTH_COMPILING = 200_000
 """From so many elements in one call on, a sweep is faster than NumPy and loading Numba."""
+BEFORE_ALL = -(1 << 63)
+"""When a lane had finished the rows before its first."""
 _RO = "ro(int64[::1])"
 
 
@@ -27,6 +39,8 @@ _RO = "ro(int64[::1])"
 def _last_until(times: Int64, t: int, hint: int) -> int:
     """Index of the last of ascending `times` that is <= t, -1 without; near `hint` it is quick."""
     low, high = -1, times.size
+    if high == 0:
+        return low
     if hint >= 0 and times[hint] > t:
         high, step = hint, 1
         while high - step >= 0 and times[high - step] > t:
@@ -204,3 +218,48 @@ def integrals(
                 integral[i] = whole[last] + value[last] * part_ns - until
                 known[i] = length[last] + part_ns - had
     return integral, known
+
+
+@compiled(f"int64[::1]({_RO}, ro(int32[::1]), int64)")
+def reached_before(e: Int64, lane: NDArray[np.int32], n_lanes: int) -> Int64:
+    """Latest end of the rows of the same lane that come before each row.
+
+    Args:
+        e: int64[n], ns.
+        lane: int32[n], lane of each row, 0 up to `n_lanes`.
+        n_lanes: Number of lanes.
+
+    Returns:
+        int64[n], ns; `BEFORE_ALL` for the first row of a lane.
+    """
+    reached = np.full(n_lanes, BEFORE_ALL, np.int64)
+    found = np.empty(e.size, np.int64)
+    for i in range(e.size):
+        found[i] = reached[lane[i]]
+        reached[lane[i]] = max(reached[lane[i]], e[i])
+    return found
+
+
+@compiled(f"int64[:, ::1]({_RO}, {_RO}, {_RO}, {_RO})")
+def cells_of(start: Int64, end: Int64, s: Int64, e: Int64) -> Int64:
+    """Which cells lie fully inside each window, and which share time with it.
+
+    Args:
+        start: int64[n], ns, starts of disjoint cells, ascending.
+        end: int64[n], ns, their ends.
+        s: int64[m], ns, starts of windows.
+        e: int64[m], ns, their ends.
+
+    Returns:
+        int64[4, m]: first cell that lies inside and their number, first cell that overlaps and
+        their number.
+    """
+    found = np.empty((4, s.size), np.int64)
+    begun, ended = 0, 0
+    for i in range(s.size):
+        begun = _last_until(start, s[i] - 1, max(begun, 0))
+        ended = _last_until(end, s[i], max(ended, 0))
+        found[0, i], found[2, i] = begun + 1, ended + 1
+        found[1, i] = max(_last_until(end, e[i], max(ended, 0)) - begun, 0)
+        found[3, i] = max(_last_until(start, e[i] - 1, max(begun, 0)) - ended, 0)
+    return found

@@ -133,7 +133,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
     rows = comm_kernels(trace).hstack(launch_facts(trace))
     rows = rows.join(_name_facts(rows), on="name_key", how="left", maintain_order="left")
     rows = rows.with_columns(
-        (pl.struct("report", "gpu", "pid").rank("dense") - 1).cast(pl.UInt32).alias("rank_id"),
+        _rank_ids(rows),
         pl.coalesce("what", "op").alias("_op"),
         _conflict().alias("op_conflict"),
         pl.coalesce("call_dtype", "name_dtype").alias("dtype"),
@@ -153,6 +153,14 @@ def _name_facts(rows: pl.DataFrame) -> pl.DataFrame:
         pl.Series("named_op", [f.named_op for f in found], pl.String),
         pl.Series("name_dtype", [f.dtype for f in found], pl.String),
     )
+
+
+def _rank_ids(rows: pl.DataFrame) -> pl.Series:
+    """Number the distinct (report, gpu, pid)."""
+    keys = rows.select("report", "gpu", "pid")
+    ranks = keys.unique().sort(keys.columns, nulls_last=False).with_row_index("rank_id")
+    found = keys.join(ranks, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
+    return found["rank_id"].cast(pl.UInt32)
 
 
 def _conflict() -> pl.Expr:
@@ -180,7 +188,10 @@ def _with_communicator(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.join(
         used, on=[*over, "_channel"], how="left", nulls_equal=True, maintain_order="left"
     )
-    hexadecimal = pl.col("comm").map_elements(lambda c: f"0x{c:016x}", return_dtype=pl.String)
+    ids = rows["comm"].drop_nulls().unique().to_list()
+    hexadecimal = pl.col("comm").replace_strict(
+        {c: f"0x{c:016x}" for c in ids}, default=None, return_dtype=pl.String
+    )
     return rows.with_columns(
         pl.coalesce(hexadecimal, pl.format("{}#{}", "_family", "_nth")).alias("comm"),
         pl.col("comm").alias("comm_id"),
@@ -201,9 +212,9 @@ def _with_stream_s_communicator(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    grids = trace.frame("kernels").select("grid_x", "grid_y", "grid_z").with_row_index("row")
-    rows = rows.join(grids, on="row", how="left", maintain_order="left")
-    return rows.with_columns(pl.format("{}x{}x{}", "grid_x", "grid_y", "grid_z").alias("grid"))
+    grids = trace.frame("kernels").select("grid_x", "grid_y", "grid_z")[rows["row"]]
+    text = pl.format("{}x{}x{}", "grid_x", "grid_y", "grid_z").alias("grid")
+    return rows.with_columns(grids.select(text).to_series())
 
 
 def _with_sizes(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:

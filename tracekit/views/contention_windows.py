@@ -8,10 +8,11 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.intervals import Intervals
+from tracekit.numerics.threads import each
 from tracekit.views import metrics
-from tracekit.views.activity import activity
 from tracekit.views.collectives import collectives
-from tracekit.views.overlap import COMM_KINDS, merged
+from tracekit.views.lanes import lanes
+from tracekit.views.overlap import merged
 
 __all__ = ["SHARED_TIME", "WINDOW", "contention_windows", "shared_time"]
 
@@ -43,31 +44,37 @@ SHARED_TIME = pl.Schema(
 """Columns of `shared_time`."""
 
 
-@view(of=[activity, collectives])
+@view(of=[collectives, lanes])
 def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
     """Unions of communication, other work, and both at once, of each GPU with communication.
 
     Work on the stream of a communication kernel never counts as beside it.
     """
-    work, comm = activity(trace), collectives(trace).drop_nulls("gpu")
-    other = work.filter(~pl.col("kind").is_in(COMM_KINDS))
-    found = {}
-    for (gpu,), rows in comm.partition_by("gpu", as_dict=True).items():
-        beside = other.filter(pl.col("gpu") == gpu)
+    comm = collectives(trace).drop_nulls("gpu")
+    comm = comm.select("gpu", "pid", "stream", "start_ns", "end_ns")
+
+    def sides(rows: pl.DataFrame) -> tuple[Intervals, Intervals, Intervals]:
+        work = lanes(trace)[rows["gpu"][0]]
         both = []
         for (pid, stream), own in rows.partition_by("pid", "stream", as_dict=True).items():
-            mine = pl.col("pid").eq_missing(pl.lit(pid, pl.UInt32)) & pl.col("stream").eq_missing(
-                pl.lit(stream, pl.Int64)
-            )
-            both.append(intervals.intersect(*merged(own), *merged(beside.filter(~mine))))
+            beside = work.beside_stream(_number(pid), _number(stream)).all
+            both.append(intervals.intersect(*merged(own), *beside))
         shared = intervals.union(
             np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])
         )
-        found[int(str(gpu))] = (merged(rows), merged(beside), shared)
-    return dict(sorted(found.items()))
+        return merged(rows), work.beside().all, shared
+
+    lanes(trace)
+    parts = sorted(comm.partition_by("gpu"), key=lambda rows: int(rows["gpu"][0]))
+    found = each(sides, parts)
+    return {int(rows["gpu"][0]): own for rows, own in zip(parts, found, strict=True)}
 
 
-@view("gpu_metrics", "metric_names", of=[activity, collectives, _sides])
+def _number(value: object) -> int | None:
+    return None if value is None else int(str(value))
+
+
+@view("gpu_metrics", "metric_names", of=[collectives, lanes, _sides])
 def contention_windows(trace: Trace) -> pl.DataFrame:
     """Return every stretch in which a GPU communicated and did other work at once.
 
@@ -75,16 +82,29 @@ def contention_windows(trace: Trace) -> pl.DataFrame:
         Frame of `WINDOW`, sorted by gpu and start: comm names the operations, corunners the kinds
         of other work, most time first; DRAM shares are time-weighted, null without samples.
     """
-    parts = [_windows_of(trace, gpu, sides[2]) for gpu, sides in _sides(trace).items()]
+    sides, work, comm = _sides(trace), lanes(trace), collectives(trace)
+    comm = comm.select("gpu", "start_ns", "end_ns", pl.col("op").fill_null("unknown"))
+    reads = {gpu: [metrics.total(trace, gpu, (name,)) for name in metrics.DRAM[0]] for gpu in sides}
+
+    def windows(gpu: int) -> pl.DataFrame:
+        own = comm.filter(pl.col("gpu") == gpu)
+        ops = {
+            str(op): merged(rows) for (op,), rows in own.partition_by("op", as_dict=True).items()
+        }
+        return _windows_of(gpu, sides[gpu][2], ops, work[gpu].beside().by_kind, reads[gpu])
+
+    parts = each(windows, sides)
     return pl.concat(parts) if parts else pl.DataFrame(schema=WINDOW)
 
 
-def _windows_of(trace: Trace, gpu: int, windows: Intervals) -> pl.DataFrame:
+def _windows_of(
+    gpu: int,
+    windows: Intervals,
+    ops: dict[str, Intervals],
+    others: dict[str, Intervals],
+    reads: list[tuple[metrics.Counter, ...]],
+) -> pl.DataFrame:
     starts, ends = windows
-    comm = collectives(trace).filter(pl.col("gpu") == gpu)
-    comm = comm.with_columns(pl.col("op").fill_null("unknown").alias("kind"))
-    other = activity(trace).filter((pl.col("gpu") == gpu) & ~pl.col("kind").is_in(COMM_KINDS))
-    reads = [metrics.total(trace, gpu, (name,)) for name in metrics.DRAM[0]]
     means = [metrics.means_over(side, starts, ends) for side in reads]
     period = max((c.cells.period_ns for side in reads for c in side), default=0)
     known = bool(period)
@@ -95,8 +115,8 @@ def _windows_of(trace: Trace, gpu: int, windows: Intervals) -> pl.DataFrame:
                 "start_ns": starts,
                 "end_ns": ends,
                 "length_ns": ends - starts,
-                "comm": _present(comm, windows),
-                "corunners": _present(other, windows),
+                "comm": _present(ops, windows),
+                "corunners": _present(others, windows),
                 "dram_read_frac": means[0][0],
                 "dram_write_frac": means[1][0],
                 "coverage_frac": np.minimum(means[0][1], means[1][1]) if known else np.nan,
@@ -110,14 +130,15 @@ def _windows_of(trace: Trace, gpu: int, windows: Intervals) -> pl.DataFrame:
     )
 
 
-def _present(rows: pl.DataFrame, windows: Intervals) -> pl.Series:
-    """Kinds of `rows` in each window, the one with most time first."""
+def _present(kinds: dict[str, Intervals], windows: Intervals) -> pl.Series:
+    """Which kinds ran in each window, the one with most time first."""
     starts, ends = windows
     parts = []
-    for (kind,), own in rows.partition_by("kind", as_dict=True).items():
-        shared = intervals.overlap_ns(starts, ends, *merged(own))
-        part = pl.DataFrame({"window": np.arange(starts.size), "shared": shared})
-        parts.append(part.filter(pl.col("shared") > 0).with_columns(pl.lit(kind).alias("kind")))
+    for kind, union in kinds.items():
+        shared = intervals.overlap_ns(starts, ends, *union)
+        at = np.flatnonzero(shared)
+        part = pl.DataFrame({"window": at, "shared": shared[at]})
+        parts.append(part.with_columns(pl.lit(kind, pl.String).alias("kind")))
     empty = pl.DataFrame(schema={"window": pl.Int64, "shared": pl.Int64, "kind": pl.String})
     found = pl.concat(parts) if parts else empty
     found = found.sort("window", "shared", "kind", descending=[False, True, False])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import sampling
+from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution
 from tracekit.views.metrics import metric_names
@@ -127,60 +128,76 @@ def kernel_hits(trace: Trace) -> pl.DataFrame:
         covered ns of valid cells), covered_ns, subsample (no cell lies inside, weighed by overlap
         instead), warps_integral (resident-warp share times ns) and warps_ns.
     """
-    work = activity(trace).hstack(
-        attribution(trace).select("layer", "launch_start_ns", "range", "reason")
-    )
-    kernels = work.filter(pl.col("source") == "kernel")
-    texts = ranges(trace).select("text").with_row_index("range")
-    kernels = kernels.join(
-        texts.select(pl.col("range").cast(pl.Int64), label="text"),
-        on="range",
-        how="left",
-        maintain_order="left",
-    )
-    parts = [pl.DataFrame(schema=KERNEL_HITS)]
-    for counter in hit_counters(trace):
-        own = kernels.filter(pl.col("gpu") == counter.gpu)
-        parts.append(own.hstack(_hits(trace, counter, own)).select(KERNEL_HITS.names()))
-    return pl.concat(part.cast(KERNEL_HITS) for part in parts)
+    columns = ["gpu", "source", "kind", "name_key", "start_ns", "end_ns"]
+    launches = attribution(trace).select("layer", "launch_start_ns", "range")
+    kernels = activity(trace).select(columns).hstack(launches)
+    kernels = kernels.filter(pl.col("source") == "kernel")
+    counters = [(c, _occupancy(trace, c.gpu)) for c in hit_counters(trace)]
+    labels = ranges(trace)["text"]
+    # Sorted by GPU: the kernels of one are a slice.
+    gpus = kernels["gpu"].fill_null(_NO_GPU).to_numpy()
+
+    def measured(sampled: tuple[HitCounter, sampling.Cells | None]) -> pl.DataFrame:
+        gpu = sampled[0].gpu
+        begin, end = np.searchsorted(gpus, [gpu, gpu + 1])
+        own = kernels.slice(begin, end - begin)
+        label = labels[own["range"].cast(pl.UInt32)] if len(labels) else _no_label(own.height)
+        own = own.with_columns(label.alias("label")).hstack(_hits(*sampled, own))
+        return own.select(KERNEL_HITS.names()).cast(KERNEL_HITS)
+
+    return pl.concat([pl.DataFrame(schema=KERNEL_HITS), *each(measured, counters)])
 
 
-def _hits(trace: Trace, counter: HitCounter, kernels: pl.DataFrame) -> pl.DataFrame:
+_NO_GPU = -1
+
+
+def _no_label(height: int) -> pl.Series:
+    return pl.Series([None] * height, dtype=pl.String)
+
+
+def _occupancy(trace: Trace, gpu: int) -> sampling.Cells | None:
+    """Cells of the resident warps, 0..100; None when they were not sampled."""
+    name = next((n for n in OCCUPANCY if n in metric_names(trace, gpu)), None)
+    if name is None:
+        return None
+    level = _cells(trace, gpu, name)
+    return level.keep((level.value >= 0) & (level.value <= FULL_SCALE))
+
+
+def _hits(
+    counter: HitCounter, occupancy: sampling.Cells | None, kernels: pl.DataFrame
+) -> pl.DataFrame:
     start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
-    valid = counter.cells.keep(counter.valid)
-    inside, n_valid = sampling.inside_windows(valid, start, end)
-    _, n_inside = sampling.inside_windows(counter.cells, start, end)
-    over = sampling.over_windows(valid, start, end)
-    short = n_inside == 0
-    n_over, n_valid_over = (_overlapping(cells, start, end) for cells in (counter.cells, valid))
-    warps = next((n for n in OCCUPANCY if n in metric_names(trace, counter.gpu)), None)
+    cells, valid = counter.cells, counter.valid
+    found = sampling.cells_of(cells, start, end)
+    short = found.inside == 0
+    rows = np.flatnonzero(short)
+    first = np.where(short, found.first_over, found.first_inside)
+    count = np.where(short, found.over, found.inside)
+    length = np.where(valid, cells.end - cells.start, 0)
+    integral = _between(cells.value.astype(np.int64) * length, first, count).astype(np.float64)
+    covered = _between(length, first, count)
+    over = sampling.over_windows(cells.keep(valid), start[rows], end[rows])
+    integral[rows], covered[rows] = over.integral, over.covered_ns
     columns = {
-        "cells": np.where(short, n_over, n_inside),
-        "valid_cells": np.where(short, n_valid_over, n_valid),
-        "raw_integral": np.where(short, over.integral, inside.integral),
-        "covered_ns": np.where(short, over.covered_ns, inside.covered_ns),
+        "cells": count,
+        "valid_cells": _between(valid.astype(np.int64), first, count),
+        "raw_integral": integral,
+        "covered_ns": covered,
         "subsample": short,
     }
-    nothing = pl.Series([None] * kernels.height, dtype=pl.Float64)
-    if warps is None:
+    nothing = pl.Series([None], dtype=pl.Float64).new_from_index(0, kernels.height)
+    if occupancy is None:
         return pl.DataFrame({**columns, "warps_integral": nothing, "warps_ns": nothing})
-    level = _cells(trace, counter.gpu, warps)
-    level = level.keep((level.value >= 0) & (level.value <= FULL_SCALE))
-    means = sampling.over_windows(level, start, end)
-    return pl.DataFrame(
-        {
-            **columns,
-            "warps_integral": means.integral / FULL_SCALE,
-            "warps_ns": means.covered_ns,
-        }
-    )
+    means = sampling.over_windows(occupancy, start, end)
+    warps = {"warps_integral": means.integral / FULL_SCALE, "warps_ns": means.covered_ns}
+    return pl.DataFrame({**columns, **warps})
 
 
-def _overlapping(
-    cells: sampling.Cells, start: NDArray[np.int64], end: NDArray[np.int64]
+def _between(
+    values: NDArray[np.int64], first: NDArray[np.int64], count: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Number of cells that share time with each window."""
-    first = np.searchsorted(cells.end, start, side="right")
-    stop = np.searchsorted(cells.start, end, side="left")
-    count: NDArray[np.int64] = np.maximum(stop - first, 0).astype(np.int64)
-    return count
+    """Sum of `count` values from `first` on."""
+    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
+    between: NDArray[np.int64] = sums[first + count] - sums[first]
+    return between

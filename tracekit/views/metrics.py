@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import sampling
 from tracekit.numerics.intervals import Intervals
+from tracekit.numerics.threads import each
 
 __all__ = [
     "DRAM",
@@ -116,10 +117,20 @@ def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
     }
 
 
+@view("gpu_metrics", of=[_traffic])
+def _counters(trace: Trace) -> dict[tuple[int, str], Counter | None]:
+    """The counters of `_traffic`."""
+    edge = _edge(trace)
+    found = _traffic(trace)
+    counters = each(lambda key: _counter(key[1], *found[key], edge), found)
+    return dict(zip(found, counters, strict=True))
+
+
+def _edge(trace: Trace) -> sampling.Edge:
+    return cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+
+
 def _samples_of(trace: Trace, gpu: int, name: str) -> tuple[Int64, Int64]:
-    found = _traffic(trace).get((gpu, name))
-    if found is not None:
-        return found
     rows = trace.samples([name])
     rows = rows.filter(rows["gpu"] == gpu)
     return rows["t_ns"].to_numpy(), rows["value"].to_numpy()
@@ -137,10 +148,15 @@ def counter(trace: Trace, gpu: int, name: str) -> Counter | None:
         The counter; None when it was not sampled, or read zero throughout: shared counters of a
         partitioned GPU do that.
     """
-    times, values = _samples_of(trace, gpu, name)
+    known = _counters(trace)
+    if (gpu, name) in known:
+        return known[gpu, name]
+    return _counter(name, *_samples_of(trace, gpu, name), _edge(trace))
+
+
+def _counter(name: str, times: Int64, values: Int64, edge: sampling.Edge) -> Counter | None:
     if not values.any():
         return None
-    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
     cells = sampling.cells(times, values, edge)
     negative, over = cells.value < 0, cells.value > FULL_SCALE
     valid = cells.with_value(np.minimum(cells.value, FULL_SCALE) / FULL_SCALE).keep(~negative)

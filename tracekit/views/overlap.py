@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
+from tracekit.numerics.sweeps import BEFORE_ALL
+from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
 from tracekit.views.attribution import steps
 from tracekit.views.coll_instances import instances, matching
 from tracekit.views.collectives import collectives
+from tracekit.views.lanes import COMM_KINDS, NOTHING, Beside, Lanes, lanes
 
 __all__ = [
     "ALONE_FRAC",
@@ -28,14 +31,13 @@ __all__ = [
     "queued_kernels",
 ]
 
-COMM_KINDS = ("comm", "custom_comm")
 ALONE_FRAC, CONTENDED_FRAC = 0.05, 0.5
 """Up to this share of overlap a collective is a baseline; from this share on it is contended."""
 MIN_LAG_NS = 20_000
 """Shorter lags are the ordinary latency of a launch."""
 BUSY_FRAC = 0.9
 """Share of the lag during which other work must have kept the GPU busy."""
-_STREAM = ["report", "gpu", "pid", "context", "stream"]
+_LANE = ["gpu", "pid", "stream"]
 
 
 @dataclass(frozen=True)
@@ -56,25 +58,29 @@ class CommOverlap:
     by_kind: pl.DataFrame
 
 
-@view(of=[activity, collectives, instances, matching])
+@view(of=[activity, collectives, instances, matching, lanes])
 def comm_overlap(trace: Trace) -> CommOverlap:
     """Return what ran beside each communication kernel."""
     rows = _with_windows(trace).with_row_index("_at")
-    work = activity(trace).filter(~pl.col("kind").is_in(COMM_KINDS))
-    rows = rows.join(_previous_end(trace), on="activity", how="left", maintain_order="left")
+    work = lanes(trace)
+    rows = rows.join(_previous_end(rows, work), on="activity", how="left", maintain_order="left")
     ready = pl.max_horizontal("launch_start_ns", "_previous_end")
     launched = pl.col("launch_start_ns").is_not_null() & ~pl.col("in_graph")
     rows = rows.with_columns(pl.when(launched).then(ready).alias("ready_ns"))
-    measured, kinds = [], []
-    for group in rows.partition_by("gpu", "pid", "stream", maintain_order=True):
-        beside = company_of(work, group)
-        measured.append(_measured(group, beside))
-        kinds += _kinds(group, beside)
-    found = pl.concat(measured).sort("_at") if measured else _measured(rows, work)
+
+    def measured(group: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+        gpu, pid, stream = group.select("gpu", "pid", "stream").row(0)
+        beside = work[gpu].beside_stream(pid, stream)
+        return _measured(group, beside), _kinds(group, beside)
+
+    columns = ["_at", "activity", "window_start_ns", "start_ns", "end_ns", "ready_ns"]
+    groups = rows.select(*_LANE, *columns).partition_by(_LANE, maintain_order=True)
+    parts = each(measured, groups)
+    found = pl.concat([p for p, _ in parts]).sort("_at") if parts else _measured(rows, NOTHING)
+    kinds = [k for _, of_group in parts for k in of_group]
     schema = {"activity": pl.UInt32, "kind": pl.String, "overlap_ns": pl.Int64}
     by_kind = pl.concat(kinds) if kinds else pl.DataFrame(schema=schema)
-    kernels = found.drop("_at")
-    return CommOverlap(kernels, by_kind.sort("activity", "kind"))
+    return CommOverlap(found.drop("_at"), by_kind.sort("activity", "kind"))
 
 
 @view(of=[comm_overlap])
@@ -118,21 +124,25 @@ def _with_windows(trace: Trace) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce(begins, "start_ns").alias("window_start_ns"))
 
 
-def _previous_end(trace: Trace) -> pl.DataFrame:
-    """When the stream of each row of `activity` had finished everything before it."""
-    work = activity(trace).with_row_index("activity")  # sorted by start on every GPU
-    before = pl.col("end_ns").cum_max().shift(1).over(_STREAM)
-    return work.select("activity", before.alias("_previous_end"))
+def _previous_end(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> pl.DataFrame:
+    """When the stream of each communication kernel had finished everything before it."""
+    parts = []
+    for group in rows.select("activity", "gpu").partition_by("gpu"):
+        own = work[group["gpu"][0]]
+        free = own.stream_free()[group["activity"].to_numpy() - own.first]
+        parts.append(group.select("activity", pl.Series("_previous_end", free)))
+    empty = pl.DataFrame(schema={"activity": pl.UInt32, "_previous_end": pl.Int64})
+    found = pl.concat(parts) if parts else empty
+    return found.with_columns(pl.col("_previous_end").replace(BEFORE_ALL, None))
 
 
-def _measured(group: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
-    union = intervals.union(beside["start_ns"].to_numpy(), beside["end_ns"].to_numpy())
+def _measured(group: pl.DataFrame, beside: Beside) -> pl.DataFrame:
     starts, ends = group["window_start_ns"].to_numpy(), group["end_ns"].to_numpy()
-    overlap = intervals.overlap_ns(starts, ends, *union)
+    overlap = intervals.overlap_ns(starts, ends, *beside.all)
     begun = group["start_ns"].to_numpy()
     ready = group["ready_ns"].fill_null(pl.Series([0])).to_numpy()
     known = group["ready_ns"].is_not_null()
-    queued = pl.Series(intervals.overlap_ns(ready, begun, *union))
+    queued = pl.Series(intervals.overlap_ns(ready, begun, *beside.all))
     lag = (group["start_ns"] - group["ready_ns"]).clip(lower_bound=0)
     return group.select(
         "_at",
@@ -146,11 +156,10 @@ def _measured(group: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _kinds(group: pl.DataFrame, beside: pl.DataFrame) -> list[pl.DataFrame]:
+def _kinds(group: pl.DataFrame, beside: Beside) -> list[pl.DataFrame]:
     starts, ends = group["window_start_ns"].to_numpy(), group["end_ns"].to_numpy()
     parts = []
-    for (kind,), rows in beside.partition_by("kind", as_dict=True).items():
-        union = intervals.union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    for kind, union in beside.by_kind.items():
         shared = pl.Series("overlap_ns", intervals.overlap_ns(starts, ends, *union))
         part = group.select("activity", pl.lit(kind, pl.String).alias("kind"), shared)
         parts.append(part.filter(pl.col("overlap_ns") > 0))

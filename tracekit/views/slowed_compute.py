@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
+from tracekit.numerics import intervals, labels
 from tracekit.numerics.resample import MIN_EACH, lost, median_ratio
+from tracekit.numerics.threads import each
 from tracekit.views.activity import OPAQUE, activity
 from tracekit.views.collectives import collectives
 from tracekit.views.contention import thinned
 from tracekit.views.kernels import kernel_names
-from tracekit.views.overlap import ALONE_FRAC, COMM_KINDS, company_of, merged
+from tracekit.views.lanes import COMM_KINDS, Lanes, lanes
+from tracekit.views.overlap import ALONE_FRAC, merged
 
 __all__ = ["INSIDE_FRAC", "SLOWED", "slowed_compute"]
 
@@ -43,7 +47,7 @@ SLOWED = pl.Schema(
 """Columns of `slowed_compute`."""
 
 
-@view("kernels", of=[activity, collectives, kernel_names])
+@view("kernels", of=[activity, collectives, kernel_names, lanes])
 def slowed_compute(trace: Trace) -> pl.DataFrame:
     """Compare work inside collectives with the same work outside of any.
 
@@ -57,23 +61,21 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
     """
     names = dict(kernel_names(trace).select("name_key", "name").rows())
     rows = []
-    for (name_key, kind, *shape, n_bytes), group in _candidates(_with_cover(trace)):
+    for key, group in _candidates(_with_cover(trace)):
+        name, kind, shape = key["name_key"], key["kind"], [key[c] for c in _SHAPE]
         grid, block = (
             None if None in part else "x".join(map(str, part)) for part in (shape[:3], shape[3:])
         )
-        about = {"name": names.get(name_key, kind), "kind": kind, "grid": grid, "block": block}
-        rows.append(about | {"bytes": n_bytes} | _compared(group))
+        about = {"name": names.get(name, kind), "kind": kind, "grid": grid, "block": block}
+        rows.append(about | {"bytes": key["bytes"]} | _compared(*group))
     order = ["excess_ns", "name", "grid", "block", "bytes"]
     return pl.DataFrame(rows, schema=SLOWED).sort(
         order, descending=[True] + [False] * 4, nulls_last=True
     )
 
 
-def _compared(group: pl.DataFrame) -> dict[str, Any]:
+def _compared(outside: NDArray[np.int64], inside: NDArray[np.int64], n_gpus: int) -> dict[str, Any]:
     """Durations of like work inside and outside of collectives; sums are means over GPUs."""
-    outside = group.filter(pl.col("cover_frac") <= ALONE_FRAC)["length_ns"].to_numpy()
-    within = group.filter(pl.col("cover_frac") >= INSIDE_FRAC)
-    inside, n_gpus = within["length_ns"].to_numpy(), within["gpu"].n_unique()
     slowdown = median_ratio(thinned(outside), thinned(inside))
     return {
         "n_outside": outside.size,
@@ -88,43 +90,75 @@ def _compared(group: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _candidates(work: pl.DataFrame) -> list[tuple[tuple[Any, ...], pl.DataFrame]]:
-    """Groups of like work with enough executions inside and outside of collectives."""
-    cover = pl.col("cover_frac")
-    counts = work.group_by(_LIKE).agg(
-        (cover <= ALONE_FRAC).sum().alias("_out"), (cover >= INSIDE_FRAC).sum().alias("_in")
+_Sides = tuple[NDArray[np.int64], NDArray[np.int64], int]
+
+
+def _candidates(work: pl.DataFrame) -> Iterator[tuple[dict[str, Any], _Sides]]:
+    """Like work with enough executions on both sides: durations outside, inside, and GPUs."""
+    inside, length = pl.col("inside"), pl.col("length_ns")
+    groups = work.group_by(_LIKE, maintain_order=True).agg(
+        length.filter(~inside).alias("_out"),
+        length.filter(inside).alias("_in"),
+        pl.col("gpu").filter(inside).n_unique().alias("_gpus"),
     )
-    enough = counts.filter((pl.col("_out") >= MIN_EACH) & (pl.col("_in") >= MIN_EACH))
-    chosen = work.join(enough, on=_LIKE, how="semi", nulls_equal=True)
-    return list(chosen.partition_by(_LIKE, as_dict=True, include_key=False).items())
+    enough = (pl.col("_out").list.len() >= MIN_EACH) & (pl.col("_in").list.len() >= MIN_EACH)
+    groups = groups.filter(enough)
+    sides = zip(groups["_out"], groups["_in"], groups["_gpus"], strict=True)
+    for key, (out, within, n_gpus) in zip(
+        groups.select(_LIKE).rows(named=True), sides, strict=True
+    ):
+        yield key, (out.to_numpy(), within.to_numpy(), n_gpus)
 
 
 def _with_cover(trace: Trace) -> pl.DataFrame:
-    """Work other than communication on GPUs that communicate, with its share beside collectives."""
-    comm = collectives(trace)
-    columns = ["gpu", "pid", "stream", "start_ns", "end_ns", "source", "row", "kind"]
-    work = (
-        activity(trace)
-        .select(*columns, "name_key", "bytes")
-        .filter(
-            ~pl.col("kind").is_in([*COMM_KINDS, OPAQUE])
-            & pl.col("gpu").is_in(comm["gpu"].drop_nulls().unique().implode())
-        )
-    )
-    parts = []
-    for group in work.partition_by("gpu", "pid", "stream", maintain_order=True):
-        union = merged(company_of(comm, group))
-        starts, ends = group["start_ns"].to_numpy(), group["end_ns"].to_numpy()
-        cover = intervals.overlap_ns(starts, ends, *union) / np.maximum(ends - starts, 1)
-        parts.append(group.with_columns(pl.Series("cover_frac", cover)))
-    none = work.with_columns(pl.lit(0.0).alias("cover_frac"))
-    work = pl.concat(parts) if parts else none
+    """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
+
+    Frame of gpu, length_ns, inside (Boolean) and the columns of `_LIKE`.
+    """
+    comm = collectives(trace).select("gpu", "pid", "stream", "start_ns", "end_ns")
+    columns = ["gpu", "source", "row", "kind", "name_key", "bytes", "start_ns", "end_ns"]
+    work = activity(trace).select(columns)
+    own = {rows["gpu"][0]: rows for rows in comm.drop_nulls("gpu").partition_by("gpu")}
+    gpus = [(lane, own[gpu]) for gpu, lane in lanes(trace).items() if gpu in own]
+
+    def chosen(one: tuple[Lanes, pl.DataFrame]) -> pl.DataFrame:
+        cover = _cover(*one)
+        own = work.slice(one[0].first, cover.size)
+        counted = np.flatnonzero(~own["kind"].is_in([*COMM_KINDS, OPAQUE]).to_numpy())
+        counted = counted[_by_stream(one[0], counted)]
+        cover = cover[counted]
+        inside = cover >= INSIDE_FRAC
+        kept = inside | (cover <= ALONE_FRAC)
+        found = own[counted[kept].astype(np.uint32)]
+        return found.with_columns(pl.Series("inside", inside[kept]))
+
+    work = pl.concat([work.clear().with_columns(inside=pl.lit(value=True)), *each(chosen, gpus)])
     row = pl.when(pl.col("source") == "kernel").then("row")
     shapes = trace.frame("kernels").select(_SHAPE)
     shapes = shapes[work.select(row).to_series()] if shapes.height else _no_shapes(work.height)
-    length = pl.col("end_ns") - pl.col("start_ns")
-    columns = ["gpu", "name_key", "kind", "bytes", "cover_frac"]
-    return work.select(length.alias("length_ns"), *columns).hstack(shapes)
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
+    return work.select("gpu", "inside", length, "name_key", "kind", "bytes").hstack(shapes)
+
+
+def _by_stream(lane: Lanes, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Order of rows by stream, the one that is used first coming first."""
+    pairs = {pair: i for i, pair in enumerate(dict.fromkeys(lane.streams))}
+    pair = np.array([pairs[s] for s in lane.streams], np.int64)[lane.stream[rows]]
+    number, first = labels.numbered(pair)
+    rank = np.argsort(np.argsort(first)).astype(np.uint16)
+    return np.argsort(rank[number], kind="stable")
+
+
+def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
+    """Share of each row that communication on other streams of its GPU covers."""
+    cover = intervals.overlap_ns(lane.start, lane.end, *merged(comm))
+    for pid, stream in comm.select("pid", "stream").unique().rows():
+        mine = np.array([s == (pid, stream) for s in lane.streams], np.bool_)[lane.stream]
+        on = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
+        others = merged(comm.filter(~on))
+        cover[mine] = intervals.overlap_ns(lane.start[mine], lane.end[mine], *others)
+    share: NDArray[np.float64] = cover / np.maximum(lane.end - lane.start, 1)
+    return share
 
 
 def _no_shapes(height: int) -> pl.DataFrame:

@@ -1,0 +1,76 @@
+"""Lanes against filters of the rows of `activity`."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.numerics import intervals
+from tracekit.views.activity import activity
+from tracekit.views.lanes import COMM_KINDS, lanes
+
+work = st.lists(
+    st.tuples(
+        st.integers(0, 50),
+        st.integers(1, 9),
+        st.sampled_from(["gemm", "comm", "custom_comm", "memset"]),
+        st.sampled_from([None, 1, 2]),
+        st.sampled_from([None, 7, 8]),
+        st.sampled_from([None, 0, 1]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def _frame(rows: list) -> pl.DataFrame:
+    schema = {"start_ns": pl.Int64, "length": pl.Int64, "kind": pl.String, "pid": pl.UInt32}
+    schema |= {"stream": pl.Int64, "gpu": pl.Int16}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    frame = frame.with_columns(
+        (pl.col("start_ns") + pl.col("length")).alias("end_ns"),
+        pl.lit(0, pl.UInt16).alias("report"),
+        pl.lit(0, pl.Int64).alias("context"),
+    )
+    return frame.sort("gpu", "start_ns", "end_ns").with_row_index("row")
+
+
+class _OneView:
+    """A trace that only has the view `activity`."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame
+
+    def view(self, which: object) -> pl.DataFrame:
+        assert which is activity
+        return self.frame
+
+
+def _same(found: intervals.Intervals, rows: pl.DataFrame) -> bool:
+    slow = intervals.union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    return all(a.tolist() == b.tolist() for a, b in zip(found, slow, strict=True))
+
+
+@settings(deadline=None)
+@given(work, st.sampled_from([None, 1, 2]), st.sampled_from([None, 7, 8]))
+def test_what_ran_beside_a_stream(rows: list, pid: int | None, stream: int | None) -> None:
+    frame = _frame(rows)
+    found = lanes.compute(_OneView(frame))  # type: ignore[arg-type]
+    assert sum(lane.start.size for lane in found.values()) == frame.height
+    for gpu, lane in found.items():
+        own = frame.filter(pl.col("gpu").eq_missing(gpu))
+        assert own["row"][0] == lane.first
+        mine = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
+        other = own.filter(~mine & ~pl.col("kind").is_in(COMM_KINDS))
+        beside = lane.beside_stream(pid, stream)
+        assert _same(beside.all, other)
+        assert sorted(beside.by_kind) == sorted(other["kind"].unique())
+        for kind, union in beside.by_kind.items():
+            assert _same(union, other.filter(pl.col("kind") == kind))
+        process = own.filter(pl.col("pid").eq_missing(pid) & ~pl.col("kind").is_in(COMM_KINDS))
+        assert _same(lane.beside_in_process(0, pid).all, process)
+        before = pl.col("end_ns").cum_max().shift(1).over("pid", "stream")
+        free = own.select(before.fill_null(np.iinfo(np.int64).min)).to_series()
+        assert lane.stream_free().tolist() == free.to_list()
