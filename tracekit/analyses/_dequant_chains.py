@@ -82,12 +82,11 @@ def _linked(rows: pl.DataFrame, chain_gap_ns: int) -> pl.DataFrame:
     follows = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(-1)) for c in _STREAM)
     follows &= pl.col("kind").shift(-1).is_in(CONSUMERS)
     by_stream = follows.fill_null(value=False)
+    rows = rows.with_columns((~joined).fill_null(value=True).cum_sum().alias("chain"))
+    # Kernels of a CUDA graph may overlap on one stream: no moment of a chain counts twice.
+    before = pl.col("end_ns").cum_max().shift(1).over("chain")
     return rows.with_columns(
-        (~joined).fill_null(value=True).cum_sum().alias("chain"),
-        pl.when(joined)
-        .then(pl.max_horizontal("start_ns", pl.col("end_ns").shift(1)))
-        .otherwise("start_ns")
-        .alias("from_ns"),
+        pl.max_horizontal("start_ns", before).clip(upper_bound=pl.col("end_ns")).alias("from_ns"),
         by_stream.alias("by_stream"),
         *(
             pl.when(by_stream)
@@ -144,16 +143,22 @@ def _beside(waits: pl.DataFrame, end: str, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_exposed(rows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Add ``exposed_ns``: time of each row that no kernel on another stream of its GPU covers."""
+    """Add ``exposed_ns``: time of each row that no kernel on another stream of its GPU covers.
+
+    Dequantisation on several streams at once covers nothing, and counts once.
+    """
     kernels = work.filter(pl.col("source") == "kernel")
-    parts = []
+    parts: list[pl.DataFrame] = []
     for key, part in rows.group_by(_STREAM, maintain_order=True):
         here = pl.all_horizontal(
             pl.col(c).eq_missing(pl.lit(v, rows.schema[c]))
             for c, v in zip(_STREAM, key, strict=True)
         )
-        other = kernels.filter(pl.col("gpu").eq_missing(pl.lit(key[0], pl.Int16)) & ~here)
-        busy = intervals.union(other["start_ns"].to_numpy(), other["end_ns"].to_numpy())
+        same_gpu = pl.col("gpu").eq_missing(pl.lit(key[0], pl.Int16))
+        other = kernels.filter(same_gpu & ~here & (pl.col("kind") != DEQUANT))
+        covers = [other, *(p.filter(same_gpu) for p in parts)]
+        ends = pl.concat([c.select("start_ns", "end_ns") for c in covers])
+        busy = intervals.union(ends["start_ns"].to_numpy(), ends["end_ns"].to_numpy())
         start, end = part["from_ns"].to_numpy(), part["end_ns"].to_numpy()
         covered = pl.Series(intervals.overlap_ns(start, end, *busy))
         length = (part["end_ns"] - part["from_ns"]).clip(0)

@@ -30,10 +30,10 @@ from tracekit.analyses._dequant_verdict import verdict
 from tracekit.model.analysis import Analysis, Frames, param
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
-from tracekit.views.activity import activity_span
 from tracekit.views.attribution import steps
 from tracekit.views.event_waits import event_waits
 from tracekit.views.overview import overview
+from tracekit.views.step_time import gpu_time_of_capture, gpu_time_of_steps
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -96,18 +96,18 @@ def _groups(trace: Trace, counted: pl.DataFrame, *, has_steps: bool) -> pl.DataF
         pl.col("exposed_ns").sum(),
     )
     if has_steps:
-        spans = steps(trace).drop_nulls("gpu_start_ns")
-        length = (pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).sum().alias("step_ns")
+        spans = gpu_time_of_steps(trace).group_by("step").agg(pl.col("time_ns").sum())
+        spans = spans.join(steps(trace).select("step", "group"), on="step")
+        length = pl.col("time_ns").sum().alias("step_ns")
         base = spans.group_by("group").agg(pl.len().alias("n_steps"), length)
         per = base.join(counted.group_by("group").agg(*sums), on="group", how="left")
         total = per.select(pl.lit(ALL_STEPS).alias("group"), pl.exclude("group").sum())
         per = pl.concat([per, total.select(per.columns)])
     else:
-        span = activity_span(trace)
         per = counted.select(
             pl.lit(NO_STEPS).alias("group"),
             pl.lit(0).alias("n_steps"),
-            pl.lit(span[1] - span[0] if span else 0).alias("step_ns"),
+            pl.lit(gpu_time_of_capture(trace)).alias("step_ns"),
             *sums,
         )
     zero = [pl.col(c).fill_null(0) for c in ("n_periods", "dequant_ns", "exposed_ns")]

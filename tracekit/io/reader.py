@@ -129,7 +129,17 @@ class ReportReader:
         names = _STRING_TABLES.get(entry.name, NAME_IDS[1:])
         extra += [pl.col(c) + (index << STRING_ID_SHIFT) for c in names if c in frame.columns]
         frame = frame.with_columns(extra)
+        if entry.name == "strings":
+            frame = self._once(frame)
         return self._valid(entry, frame) if entry.interval else frame
+
+    def _once(self, strings: pl.DataFrame) -> pl.DataFrame:
+        """Keep the first string of each id: a second one would multiply what it names."""
+        twice = strings.height - strings["id"].n_unique()
+        if not twice:
+            return strings
+        self.report.notes.append(f"{twice} ids of strings are given twice; the first one counts")
+        return strings.unique("id", keep="first", maintain_order=True)
 
     def _valid(self, entry: CatalogTable, frame: pl.DataFrame) -> pl.DataFrame:
         start, end = pl.col("start_ns"), pl.col("end_ns")

@@ -7,7 +7,16 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.views.kernels import kernels
 
-__all__ = ["COPY_KINDS", "OPAQUE", "SOURCE", "activity", "activity_span", "used_gpus"]
+__all__ = [
+    "COPY_KINDS",
+    "OPAQUE",
+    "SOURCE",
+    "activity",
+    "activity_span",
+    "clock_spans",
+    "gpu_spans",
+    "used_gpus",
+]
 
 SOURCE = pl.Enum(["kernel", "memcpy", "memset", "graph"])
 OPAQUE = "opaque graph"
@@ -78,6 +87,44 @@ def activity_span(trace: Trace) -> tuple[int, int] | None:
     """Return the first start and last end of device work, ns; None without any."""
     low, high = activity(trace).select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     return None if low is None else (low, high)
+
+
+@view(of=[activity])
+def clock_spans(trace: Trace) -> pl.DataFrame:
+    """Return from when to when devices worked, on each clock that cannot be compared with others.
+
+    Reports whose clocks were brought together share one; every other report has its own, for the
+    time between its events and another report's means nothing.
+
+    Returns:
+        Frame of report UInt16, clock UInt16, start_ns Int64, end_ns Int64 (of the whole clock);
+        one row a report with device work, sorted by report.
+    """
+    alone = [a.report for a in trace.alignment if not a.aligned]
+    report = pl.col("report")
+    clock = pl.when(report.is_in(alone)).then(report + 1).otherwise(0).cast(pl.UInt16)
+    spans = activity(trace).group_by("report").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return (
+        spans.with_columns(clock.alias("clock"))
+        .with_columns(pl.col("start_ns").min().over("clock"), pl.col("end_ns").max().over("clock"))
+        .select("report", "clock", "start_ns", "end_ns")
+        .sort("report")
+    )
+
+
+@view(of=[activity, clock_spans])
+def gpu_spans(trace: Trace) -> pl.DataFrame:
+    """Return from when to when each GPU worked.
+
+    Returns:
+        Frame of gpu Int16, clock UInt16 (see `clock_spans`), start_ns Int64, end_ns Int64; sorted
+        by gpu and clock, an unknown GPU last.
+    """
+    clocks = clock_spans(trace).select("report", "clock")
+    work = activity(trace).select("report", "gpu", "start_ns", "end_ns")
+    spans = work.join(clocks, on="report", how="left").group_by("gpu", "clock")
+    ends = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return ends.sort("gpu", "clock", nulls_last=True)
 
 
 @view(of=[activity])

@@ -8,7 +8,7 @@ from tracekit.model.diagnosis import ClassShare, GpuTime, Overview
 from tracekit.model.kernels import ApiKind, KernelKind, api_kind
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
-from tracekit.views.activity import activity, activity_span
+from tracekit.views.activity import activity, clock_spans
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.strings import resolved
 
@@ -37,7 +37,7 @@ def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     return counts
 
 
-@view("overhead", "runtime", of=[activity, attribution, steps, launch_counts])
+@view("overhead", "runtime", of=[activity, attribution, clock_spans, steps, launch_counts])
 def overview(trace: Trace) -> Overview:
     """Return the device's time account of the whole trace."""
     work = activity(trace)
@@ -47,15 +47,15 @@ def overview(trace: Trace) -> Overview:
     classes = _classes(work)
     kernel_ns = kernels.select(length.sum()).item() or 0
     unclassified = kernels.filter(pl.col("kind") == KernelKind.UNCLASSIFIED.value)
-    span = activity_span(trace)
-    gpus = tuple(_gpu_time(trace, g, part, span) for g, part in _by_gpu(work)) if span else ()
+    gpus = tuple(_gpu_time(trace, g, part) for g, part in _by_gpu(work))
+    lengths = clock_spans(trace).select((pl.col("end_ns") - pl.col("start_ns")).max())
     spans = steps(trace).drop_nulls("gpu_start_ns")
     spans = spans.with_columns((pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).alias("span_ns"))
     groups = spans.group_by("group").agg(pl.len(), pl.col("span_ns").median()).sort("group")
     known = attribution(trace)["reason"] != "no_launch_record"
     base = Overview(
         has_device_activity=work.height > 0,
-        span_ns=None if span is None else span[1] - span[0],
+        span_ns=lengths.item(),
         gpus=gpus,
         classes=classes,
         unclassified_frac=(
@@ -78,24 +78,38 @@ def _by_gpu(work: pl.DataFrame) -> list[tuple[int | None, pl.DataFrame]]:
     return [(part["gpu"][0], part) for part in parts]
 
 
-def _gpu_time(trace: Trace, gpu: int | None, work: pl.DataFrame, span: tuple[int, int]) -> GpuTime:
+def _gpu_time(trace: Trace, gpu: int | None, work: pl.DataFrame) -> GpuTime:
+    """Account of one GPU; what reports without a common clock saw of it is added up."""
+    clocks = clock_spans(trace)
+    parts = []
+    for part in clocks.join(work.select("report").unique(), on="report").partition_by("clock"):
+        here = clocks.filter(pl.col("clock") == part["clock"][0])["report"].implode()
+        overhead = trace.frame("overhead").filter(pl.col("report").is_in(here))
+        span = (int(part["start_ns"][0]), int(part["end_ns"][0]))
+        parts.append(_on_one_clock(work.filter(pl.col("report").is_in(here)), overhead, span))
+    sums = {name: sum(part[name] for part in parts) for name in parts[0]}
+    return GpuTime(gpu=gpu, **sums)
+
+
+def _on_one_clock(
+    work: pl.DataFrame, overhead: pl.DataFrame, span: tuple[int, int]
+) -> dict[str, int]:
+    """The fields of `GpuTime` but for the GPU."""
     first, last = span
     busy = _union(work)
     visible = _union(work.filter(pl.col("source") != "graph"))
     comm = _union(work.filter(pl.col("kind").is_in(_COMM)))
     gaps = intervals.subtract([first], [last], *busy)
-    overhead = _union(trace.frame("overhead"))
-    return GpuTime(
-        gpu=gpu,
-        span_ns=last - first,
-        busy_ns=intervals.total_ns(*busy),
-        opaque_ns=intervals.total_ns(*busy) - intervals.total_ns(*visible),
-        idle_ns=intervals.total_ns(*gaps),
-        idle_in_profiler_ns=intervals.total_ns(*intervals.intersect(*gaps, *overhead)),
-        comm_ns=intervals.total_ns(*comm),
-        n_kernels=work.filter(pl.col("source") == "kernel").height,
-        n_graph_launches=work.filter(pl.col("source") == "graph").height,
-    )
+    return {
+        "span_ns": last - first,
+        "busy_ns": intervals.total_ns(*busy),
+        "opaque_ns": intervals.total_ns(*busy) - intervals.total_ns(*visible),
+        "idle_ns": intervals.total_ns(*gaps),
+        "idle_in_profiler_ns": intervals.total_ns(*intervals.intersect(*gaps, *_union(overhead))),
+        "comm_ns": intervals.total_ns(*comm),
+        "n_kernels": work.filter(pl.col("source") == "kernel").height,
+        "n_graph_launches": work.filter(pl.col("source") == "graph").height,
+    }
 
 
 def _union(frame: pl.DataFrame) -> intervals.Intervals:

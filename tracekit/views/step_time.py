@@ -5,23 +5,46 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import activity, activity_span
-from tracekit.views.attribution import steps
+from tracekit.views.activity import activity, clock_spans, gpu_spans
+from tracekit.views.attribution import attribution, steps
 
-__all__ = ["CAPTURE", "share_of_steps", "step_time"]
+__all__ = ["CAPTURE", "gpu_time_of_capture", "gpu_time_of_steps", "share_of_steps", "step_time"]
 
 CAPTURE = "capture"
 """Group of everything when there are no steps."""
 
 
-@view(of=[activity, activity_span, steps])
+@view(of=[activity, attribution])
+def gpu_time_of_steps(trace: Trace) -> pl.DataFrame:
+    """Return how long each step kept each of its GPUs.
+
+    Work adds up over GPUs, so what it is a share of must add up over them too.
+
+    Returns:
+        Frame of step UInt32, gpu Int16, time_ns Int64 (first start to last end of the step's work
+        on that GPU); sorted by step and gpu. Steps without device work have no row.
+    """
+    work = activity(trace).select("gpu", "start_ns", "end_ns")
+    inside = work.hstack(attribution(trace).select("step")).drop_nulls("step")
+    length = (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("time_ns")
+    return inside.group_by("step", "gpu").agg(length).sort("step", "gpu", nulls_last=True)
+
+
+@view(of=[gpu_spans])
+def gpu_time_of_capture(trace: Trace) -> int:
+    """Return the time from first to last work of each GPU, added up, ns."""
+    spans = gpu_spans(trace)
+    return int((spans["end_ns"] - spans["start_ns"]).sum())
+
+
+@view(of=[activity, clock_spans, steps])
 def step_time(trace: Trace) -> pl.DataFrame:
     """Return how long the steps of each process kept the device.
 
     Returns:
         Frame of report UInt16, pid UInt32, step_group String, n_steps UInt32, time_ns Int64 (sum
         of GPU spans); sorted. Without steps one row a process of group `CAPTURE` that lasts from
-        the first to the last device activity of the trace.
+        the first to the last device activity of all reports on the same clock.
     """
     spans = steps(trace).drop_nulls("gpu_start_ns")
     if spans.height:
@@ -29,13 +52,15 @@ def step_time(trace: Trace) -> pl.DataFrame:
         keys = ["report", "pid", pl.col("group").alias("step_group")]
         grouped = spans.group_by(keys).agg(pl.len().alias("n_steps"), length.sum().alias("time_ns"))
         return grouped.sort("report", "pid", "step_group")
-    span = activity_span(trace)
-    whole = 0 if span is None else span[1] - span[0]
     processes = activity(trace).select("report", "pid").unique().sort("report", "pid")
-    return processes.with_columns(
+    return processes.join(
+        clock_spans(trace), on="report", how="left", maintain_order="left"
+    ).select(
+        "report",
+        "pid",
         pl.lit(CAPTURE).alias("step_group"),
         pl.lit(0, pl.UInt32).alias("n_steps"),
-        pl.lit(whole, pl.Int64).alias("time_ns"),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"),
     )
 
 
