@@ -1,0 +1,1 @@
+"""The recipe as nsys finds it: a folder with ``metadata.json`` and the module that it names."""
