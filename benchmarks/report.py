@@ -30,10 +30,10 @@ KINDS = ("seconds", "cpu_seconds")
 TITLES = {
     "loads": "Column loads, each in a fresh process, imports and compiled code outside the clock",
     "whole": "All analyses, whole process",
-    "tools": "All analyses against other tools, whole process, a fresh copy of the report each",
     "growth": "Growth with the size of the report",
-    "nesting": "Innermost range of every kernel, ranges nested 100 deep",
     "cold": "Starting up",
+    "nesting": "Innermost range of every kernel, ranges nested 100 deep",
+    "tools": "All analyses against other tools, whole process, a fresh copy of the report each",
 }
 
 

@@ -37,7 +37,7 @@ class Plan:
         sizes: Kernels of the reports for growth, ascending.
         nested: Ranges and kernels of the nesting case.
         rounds: Runs of everything short.
-        long_rounds: Runs of what takes seconds: growth and first compilation.
+        long_rounds: Runs of what takes long: growth, first compilation, other tools.
         tool: Path of ``nsys-ai``, which is often installed apart.
         tell: Told what is being done.
     """
@@ -160,7 +160,7 @@ def tools(plan: Plan) -> list[Series]:
         else:
             home = {"HOME": str(copies)} if words[0] == plan.tool else {}
             cases.append(Case(series, words, env=home, prepare=fresh))
-    measured = interleaved(cases, plan.rounds, plan.tell)
+    measured = interleaved(cases, plan.long_rounds, plan.tell)
     shutil.rmtree(copies, ignore_errors=True)
     return measured + absent
 
@@ -233,9 +233,9 @@ def _unpacked(folder: Path, name: str) -> Path:
 SUITES: dict[str, Callable[[Plan], list[Series]]] = {
     "loads": loads,
     "whole": whole,
-    "tools": tools,
     "growth": growth,
-    "nesting": nesting,
     "cold": cold,
+    "nesting": nesting,
+    "tools": tools,
 }
-"""Name of each suite -> the function that measures it, in the order of the answer."""
+"""Name of each suite -> the function that measures it, in the order of the run."""
