@@ -15,6 +15,7 @@ __all__ = ["FEW", "all_of", "hint", "limits", "share_of", "together"]
 FEW = 10
 """Fewer collectives than this, at low confidence, give a hint and no more."""
 LOW_CONFIDENCE = 0.5
+NEARLY_ALL = 0.99
 Row = Mapping[str, Any]
 
 
@@ -59,12 +60,20 @@ def hint(title: str, n: int, confidence: Confidence) -> str:
     return f"hint, from {amount(n, 'collective')} only: {title}"
 
 
-def together(frames: Frames, comm: str) -> str:
-    """Return the sentence that says what all findings on a communicator put at stake together."""
+def together(frames: Frames, comm: str, own_ns: int) -> str:
+    """Return the sentence that says what all findings on a communicator put at stake together.
+
+    Args:
+        frames: With ``held_up``.
+        comm: Communicator.
+        own_ns: What the finding itself puts at stake; nothing is said where that is nearly all.
+    """
     rows = frames["held_up"].filter(pl.col("comm") == comm)
     if rows.is_empty() or not rows["together_ns"].item():
         return ""
     row = rows.row(0, named=True)
+    if own_ns >= NEARLY_ALL * row["together_ns"]:
+        return ""
     parts = (
         ("waiting for ranks", "waiting"),
         ("queueing", "queueing"),

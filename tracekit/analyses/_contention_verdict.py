@@ -46,6 +46,8 @@ from tracekit.model.analysis import (
 __all__ = ["verdict"]
 
 Row = Mapping[str, Any]
+BLAMED_FRAC = 0.01
+"""Share of the loss from which a kind of work is shown."""
 _SLUGS = {"SM/scheduling": "sm"}
 
 
@@ -100,7 +102,9 @@ def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Fin
         at_stake_of=all_of(facts, row["all_time_ns"]),
         confidence=sure,
         advice=" ".join(
-            s for s in (_advice(frames, row, params), together(frames, comm["comm"])) if s
+            s
+            for s in (_advice(frames, row, params), together(frames, comm["comm"], row["lost_ns"]))
+            if s
         ),
         caveats=_caveats(frames, facts, row),
         scope=(("communicator", comm["comm"]), ("operation", op)),
@@ -109,7 +113,7 @@ def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Fin
             "slowdown_ratio": (params.slower_ratio, params.critical_ratio),
             "lost_to_all_frac": (params.warn_frac, params.critical_frac),
         },
-        evidence=_evidence(comm, row),
+        evidence=_evidence(frames, row),
         missing=_missing(facts, mechanism),
     )
 
@@ -126,8 +130,14 @@ def _title(frames: Frames, comm: Row, row: Row) -> str:
     return (
         f"{op_name(row['op'])}{whose(frames, comm['comm'])} is {slowdown} slower while"
         f" {partner_words(row)} run{doubt}: {_cause(row)}; {time(row['lost_ns'])} lost,"
-        f" {pct(row['lost_frac'])} of {lost_of(row)}"
+        f" {pct(row['lost_frac'])} of {lost_of(row)}{_all_work(row)}"
     )
+
+
+def _all_work(row: Row) -> str:
+    """The share that decides the level, where other kinds of work add to it."""
+    own, every = row["lost_frac"] or 0.0, row["comm_lost_frac"] or 0.0
+    return f" ({pct(every)} with all kinds of work beside)" if pct(every) != pct(own) else ""
 
 
 def _cause(row: Row) -> str:
@@ -221,13 +231,15 @@ def _felt(frames: Frames, row: Row) -> str:
     )
 
 
-def _evidence(comm: Row, row: Row) -> tuple[Evidence, ...]:
-    where = {"comm": comm["comm"], "op": row["op"], "mechanism": row["mechanism"]}
+def _evidence(frames: Frames, row: Row) -> tuple[Evidence, ...]:
+    where = {name: row[name] for name in ("comm", "op", "mechanism")}
+    blamed = frames["attribution"].filter(pl.col("excess_frac") >= BLAMED_FRAC)
+    kinds = sorted(set(blamed["kind"].drop_nulls()))
     return (
         groups_evidence(where),
         Evidence(
             "attribution",
-            where,
+            where | {"kind": kinds},
             ("gpu", "corunner", "n", "excess_ns", "excess_frac"),
             "What the lost time goes with",
             {"corunner": "work beside", "excess_ns": "lost", "excess_frac": "of lost"},

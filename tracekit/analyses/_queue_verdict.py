@@ -141,12 +141,13 @@ def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
         " sooner, launch it before them or give its stream a higher priority; how fast it then runs"
         ' beside them is another question (findings "slower while ... run").'
     )
+    own = row["felt_ns"] if claimed else 0
     first = "" if claimed else "Nothing to gain is seen unless the program waits for it elsewhere. "
     rest = (
         " This is neither waiting for a rank nor a slower transfer; what other ranks wait because"
         " of it is in the finding on ranks that wait for each other."
     )
-    return f"{first}{doing}{rest} {together(frames, row['comm'])}".rstrip()
+    return f"{first}{doing}{rest} {together(frames, row['comm'], own)}".rstrip()
 
 
 def _metrics(row: Row, params: Any) -> tuple[Metric, ...]:

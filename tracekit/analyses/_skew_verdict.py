@@ -113,7 +113,7 @@ def _advice(frames: Frames, comm: Row, rows: pl.DataFrame, late: Late) -> str:
         f"Little is to gain here: {time(felt or None, 'none')} of the mean wait of {time(mean)} is"
         " seen to hold anything up. "
     )
-    parts = (advice(late), together(frames, comm["comm"]))
+    parts = (advice(late), together(frames, comm["comm"], felt))
     return ("" if felt >= LITTLE * mean else little) + " ".join(p for p in parts if p)
 
 

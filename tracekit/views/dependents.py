@@ -145,9 +145,8 @@ def _felt(rows: pl.DataFrame) -> pl.DataFrame:
     gap = pl.col("start_ns") - pl.col("end_ns").shift(1).over(by)
     queued = (pl.col("launch_start_ns") < pl.col("end_ns").shift(1).over(by)).fill_null(value=True)
     breaks = ~((gap <= JUST_AFTER_NS) & queued).fill_null(value=False)
-    rows = rows.with_columns(breaks.cum_sum().alias("_chain"))
-    since = pl.col("_since").cum_min(reverse=True).over("_chain")
-    rows = rows.with_columns(since, pl.col("end_ns").max().over("_chain").alias("_until"))
+    rows = rows.with_columns(breaks.alias("_first"), pl.col("end_ns").alias("_until"))
+    rows = _chained(rows)
     late, known = pl.col("last_start_ns"), pl.col("_since") < pl.col("end_ns")
     return rows.with_columns(
         pl.when(known).then(pl.max_horizontal("_since", "start_ns")).alias("waited_from_ns"),
@@ -160,3 +159,16 @@ def _felt(rows: pl.DataFrame) -> pl.DataFrame:
         .otherwise(0)
         .alias("delay_felt_ns"),
     )
+
+
+def _chained(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give each link of a chain what waits for a later link, and the chain's end."""
+    rows = rows.with_columns(pl.col("_first").cum_sum().alias("_chain"))
+    linked = ~pl.col("_first") | ~pl.col("_first").shift(-1, fill_value=True)
+    # Most chains have one link: only the others need groups.
+    links, single = rows.filter(linked), rows.filter(~linked)
+    links = links.with_columns(
+        pl.col("_since").cum_min(reverse=True).over("_chain"),
+        pl.col("end_ns").max().over("_chain").alias("_until"),
+    )
+    return pl.concat([single, links])
