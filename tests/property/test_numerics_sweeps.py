@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import intervals, sampling, sweeps
+from tracekit.numerics import intervals, resample, sampling, sweeps
 
 rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
 values = st.one_of(
@@ -84,6 +84,28 @@ def test_cells_of_windows_are_those_of_numpy(found: list, of: list) -> None:
     assert swept.first_inside[some].tolist() == slow.first_inside[some].tolist()
     some = swept.over > 0
     assert swept.first_over[some].tolist() == slow.first_over[some].tolist()
+
+
+@settings(deadline=None)
+@given(rows, rows, values)
+def test_excess_is_spread_as_by_numpy(found: list, of: list, excess: list) -> None:
+    company = intervals.Company(*_arrays(of))
+    s, e = _arrays(found)
+    for weight in (None, np.abs(np.array(excess[: s.size], np.float64))):
+        levels = intervals._activity(s, e, weight)
+        slow = intervals._spread(*_arrays(of), *intervals._activity(*_arrays(of), None), levels)
+        assert company._spread_swept(levels).tolist() == slow.tolist()
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-9, 9), min_size=1, max_size=12), st.integers(1, 12))
+def test_counted_medians_are_those_of_numpy(value: list[float], n: int) -> None:
+    drawn = np.random.default_rng(n).integers(0, len(value), (20, n))
+    ascending, order = np.sort(value), np.argsort(value)
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    expected = np.median(np.array(value)[drawn], axis=1)
+    assert resample._counted_medians(ascending, rank, drawn).tolist() == expected.tolist()
 
 
 def test_large_inputs_are_swept() -> None:

@@ -19,11 +19,10 @@ from tracekit.model.trace import Trace
 from tracekit.numerics import intervals, sampling, starvation
 from tracekit.numerics.intervals import Intervals
 from tracekit.views.kernels import kernel_names
-from tracekit.views.metrics import DRAM, metric_names
+from tracekit.views.metrics import DRAM, TENSOR, metric_names, samples_of
 
 __all__ = ["TENSOR", "Sampled", "idle_tensor_cores"]
 
-TENSOR = "Tensor Active [Throughput %]"
 READ = DRAM[0][0]
 SLOW_BELOW = 0.8
 """Share of its bandwidth bound below which a fused kernel counts as starved."""
@@ -83,12 +82,10 @@ def _cells(trace: Trace, gpu: int) -> tuple[sampling.Cells, sampling.Cells] | No
     """DRAM read and tensor activity in percent; None unless both were sampled."""
     if not {READ, TENSOR} <= metric_names(trace, gpu):
         return None
-    rows = trace.samples([READ, TENSOR]).filter(pl.col("gpu") == gpu)
     edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
     pair = []
     for name in (READ, TENSOR):
-        own = rows.filter(pl.col("name") == name)
-        cells = sampling.cells(own["t_ns"].to_numpy(), own["value"].to_numpy(), edge)
+        cells = sampling.cells(*samples_of(trace, gpu, name), edge)
         pair.append(cells.keep(cells.value >= 0))
     # A partitioned GPU reports zero for counters that its partitions share.
     return (pair[0], pair[1]) if pair[0].value.any() else None

@@ -30,7 +30,7 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
         The union, at most n members.
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    if s.size >= sweeps.WORTH_COMPILING:
+    if sweeps.worth(s.size):
         return _union_swept(s, e)
     keep = e > s
     if not keep.all():
@@ -65,7 +65,7 @@ def union_lanes(
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     lane = np.asarray(lanes, np.int32)
-    if s.size < sweeps.WORTH_COMPILING:
+    if not sweeps.worth(s.size):
         return [union(s[lane == k], e[lane == k]) for k in range(n_lanes)]
     return _lanes_swept(s, e, lane, n_lanes)
 
@@ -89,7 +89,7 @@ def reached_before(ends: ArrayLike, lanes: ArrayLike, n_lanes: int) -> Ns:
         int64[n], ns; `sweeps.BEFORE_ALL` for the first row of a lane.
     """
     e, lane = np.ascontiguousarray(ends, np.int64), np.ascontiguousarray(lanes, np.int32)
-    if e.size >= sweeps.WORTH_COMPILING:
+    if sweeps.worth(e.size):
         return sweeps.reached_before(e, lane, n_lanes)
     found = np.full(e.size, sweeps.BEFORE_ALL, np.int64)
     for k in range(n_lanes):
@@ -191,7 +191,7 @@ def overlap_ns(starts: ArrayLike, ends: ArrayLike, us: ArrayLike, ue: ArrayLike)
     us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
     if us.size == 0:
         return np.zeros(s.size, np.int64)
-    if s.size + us.size >= sweeps.WORTH_COMPILING:
+    if sweeps.worth(s.size + us.size):
         return sweeps.covered(*(np.ascontiguousarray(a) for a in (s, e, us, ue)))
     covered: Ns = np.maximum(_covered_until(e, us, ue) - _covered_until(s, us, ue), 0)
     return covered
@@ -243,14 +243,51 @@ def assign_excess(
         the integral by which it was weighed, summed over the slowed rows. The excess of a row
         with no company is given to nobody.
     """
-    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    ks, ke = np.asarray(corun_starts, np.int64), np.asarray(corun_ends, np.int64)
-    shared = overlap_ns(s, e, *union(ks, ke))
-    excess = np.asarray(excess_ns, np.float64)
-    density = np.divide(excess, shared, out=np.zeros(s.size), where=shared > 0)
-    company, active = _activity(ks, ke, None)
-    assigned = _spread(ks, ke, company, active, _activity(s, e, density))
-    return assigned, _spread(ks, ke, company, active, _activity(s, e, None))
+    return Company(corun_starts, corun_ends).assign(starts, ends, excess_ns)
+
+
+class Company:
+    """Rows that may be answerable for lost time, to whom excess can be assigned several times."""
+
+    def __init__(self, starts: ArrayLike, ends: ArrayLike) -> None:
+        """Sort the moments at which rows begin and end, once.
+
+        Args:
+            starts: int64[m], ns.
+            ends: int64[m], ns.
+        """
+        self._starts = np.ascontiguousarray(starts, np.int64)
+        self._ends = np.ascontiguousarray(ends, np.int64)
+        self._union = union(self._starts, self._ends)
+        self._times, self._active = _activity(self._starts, self._ends, None)
+        self._places: tuple[Ns, Ns] | None = None
+
+    def assign(
+        self, starts: ArrayLike, ends: ArrayLike, excess_ns: ArrayLike
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Spread the excess of slowed rows; arguments and result as of `assign_excess`."""
+        s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+        shared = overlap_ns(s, e, *self._union)
+        excess = np.asarray(excess_ns, np.float64)
+        density = np.divide(excess, shared, out=np.zeros(s.size), where=shared > 0)
+        return self._spread(_activity(s, e, density)), self._spread(_activity(s, e, None))
+
+    def _spread(self, weight: tuple[Ns, NDArray[np.float64]]) -> NDArray[np.float64]:
+        if not sweeps.worth(self._times.size + weight[0].size):
+            return _spread(self._starts, self._ends, self._times, self._active, weight)
+        return self._spread_swept(weight)
+
+    def _spread_swept(self, weight: tuple[Ns, NDArray[np.float64]]) -> NDArray[np.float64]:
+        if self._times.size == 0:
+            return np.zeros(self._starts.size)
+        if self._places is None:
+            begin = np.searchsorted(self._times, self._starts)
+            end = np.searchsorted(self._times, np.maximum(self._starts, self._ends))
+            last = self._times.size - 1
+            self._places = np.minimum(begin, last), np.minimum(end, last)
+        until = sweeps.shared_until(self._times, self._active, *weight)
+        begin, end = self._places
+        return np.where(self._ends > self._starts, until[end] - until[begin], 0.0)
 
 
 def _activity(s: Ns, e: Ns, weight: NDArray[np.float64] | None) -> tuple[Ns, NDArray[np.float64]]:

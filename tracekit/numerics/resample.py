@@ -12,6 +12,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracekit.numerics import sweeps
+from tracekit.numerics.jit import compiled
+
 Float64: TypeAlias = NDArray[np.float64]
 Int64: TypeAlias = NDArray[np.int64]
 
@@ -19,6 +22,7 @@ DRAWS = 2000
 MIN_EACH = 5
 _INTERVAL_PCT = (2.5, 97.5)
 _CELLS_AT_ONCE = 1 << 21
+_DRAWN_PER_STEP = 10
 
 
 class Estimate(NamedTuple):
@@ -187,8 +191,42 @@ def _median_draws(values: Float64, rng: np.random.Generator) -> Float64:
     rows = max(1, _CELLS_AT_ONCE // values.size)
     for begin in range(0, DRAWS, rows):
         shape = (min(rows, DRAWS - begin), values.size)
-        sample = values[rng.integers(0, values.size, shape)]
-        medians[begin : begin + shape[0]] = np.median(sample, axis=1)
+        drawn = rng.integers(0, values.size, shape)
+        medians[begin : begin + shape[0]] = _medians(values, drawn)
+    return medians
+
+
+def _medians(values: Float64, drawn: Int64) -> Float64:
+    """Median of each row of values drawn by their index."""
+    if np.isnan(values).any() or not sweeps.worth(drawn.size // _DRAWN_PER_STEP):
+        medians: Float64 = np.median(values[drawn], axis=1)
+        return medians
+    order = np.argsort(values)
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    return _counted_medians(values[order], rank, drawn)
+
+
+@compiled("float64[::1](ro(float64[::1]), ro(int64[::1]), ro(int64[:, ::1]))")
+def _counted_medians(ascending: Float64, rank: Int64, drawn: Int64) -> Float64:
+    """Medians by counting how often each rank was drawn, instead of sorting."""
+    n = drawn.shape[1]
+    medians = np.empty(drawn.shape[0])
+    times = np.empty(ascending.size, np.int64)
+    for row in range(drawn.shape[0]):
+        times[:] = 0
+        for column in range(n):
+            times[rank[drawn[row, column]]] += 1
+        low, below = 0, times[0]
+        while 2 * below < n:
+            low += 1
+            below += times[low]
+        high = low
+        if 2 * below == n:
+            high = low + 1
+            while times[high] == 0:
+                high += 1
+        medians[row] = ascending[low] if n % 2 else (ascending[low] + ascending[high]) / 2
     return medians
 
 

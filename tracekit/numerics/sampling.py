@@ -156,7 +156,7 @@ def over_windows(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> Means:
         Means of size m. ``over_windows(c, *union).pooled()`` is the mean over a window set.
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    if s.size + samples.start.size >= sweeps.WORTH_COMPILING:
+    if sweeps.worth(s.size + samples.start.size):
         integral, known = _integrals_swept(samples, s, e)
     else:
         integral = _integral_between(samples, samples.value, s, e)
@@ -224,7 +224,7 @@ def cells_of(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> CellsOf:
     """
     s, e = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
     start, end = (np.ascontiguousarray(c, np.int64) for c in samples[:2])
-    if s.size + start.size >= sweeps.WORTH_COMPILING:
+    if sweeps.worth(s.size + start.size):
         return CellsOf(*sweeps.cells_of(start, end, s, e))
     first = np.searchsorted(start, s, side="left")
     inside = np.maximum(np.searchsorted(end, e, side="right") - first, 0)

@@ -7,6 +7,7 @@ mean; here starts of rows ascend, and unions are sorted and disjoint.
 
 from __future__ import annotations
 
+import sys
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +25,8 @@ __all__ = [
     "merged",
     "merged_lanes",
     "reached_before",
+    "shared_until",
+    "worth",
 ]
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -32,7 +35,18 @@ WORTH_COMPILING = 200_000
 """From so many elements in one call on, a sweep is faster than NumPy and loading Numba."""
 BEFORE_ALL = -(1 << 63)
 """When a lane had finished the rows before its first."""
+WORTH_CALLING = 5_000
+"""The same where Numba is loaded already."""
 _RO = "ro(int64[::1])"
+
+
+def worth(n: int) -> bool:
+    """Return whether so many elements are worth a sweep.
+
+    Args:
+        n: Elements of all arrays together.
+    """
+    return n >= WORTH_COMPILING or (n >= WORTH_CALLING and "numba" in sys.modules)
 
 
 @compiled()
@@ -262,4 +276,35 @@ def cells_of(start: Int64, end: Int64, s: Int64, e: Int64) -> Int64:
         found[0, i], found[2, i] = begun + 1, ended + 1
         found[1, i] = max(_last_until(end, e[i], max(ended, 0)) - begun, 0)
         found[3, i] = max(_last_until(start, e[i] - 1, max(begun, 0)) - ended, 0)
+    return found
+
+
+@compiled(f"float64[::1]({_RO}, ro(float64[::1]), {_RO}, ro(float64[::1]))")
+def shared_until(
+    times: Int64, active: NDArray[np.float64], at: Int64, weight: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Integral of one step function over another, up to each step of the other.
+
+    Args:
+        times: int64[n], ns, ascending and distinct.
+        active: float64[n], level from each of these times on; 0 before.
+        at: int64[m], ns, ascending and distinct.
+        weight: float64[m], level of the function above from each of these times on; 0 before.
+
+    Returns:
+        float64[n], ns: the integral of ``weight / active`` where active is not 0.
+    """
+    found = np.zeros(times.size)
+    total, rate, above, sharers = 0.0, 0.0, 0.0, 0.0
+    now, j = np.int64(0), 0
+    for i in range(times.size):
+        while j < at.size and at[j] <= times[i]:
+            total += rate * (at[j] - now)
+            now, above = at[j], weight[j]
+            rate = above / sharers if sharers > 0 else 0.0
+            j += 1
+        total += rate * (times[i] - now)
+        found[i] = total
+        now, sharers = times[i], active[i]
+        rate = above / sharers if sharers > 0 else 0.0
     return found

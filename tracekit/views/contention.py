@@ -7,6 +7,7 @@ Contended collectives are split by what ran beside them, because pooling partner
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ from tracekit.model.trace import Gpu, Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.correlate import theil_sen
 from tracekit.numerics.resample import lost, median_ratio
+from tracekit.numerics.threads import each
 from tracekit.views import metrics
 from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import bus_factor
@@ -35,7 +37,6 @@ KEY = ("comm", "op", "dtype", "bytes", "name", "grid")
 """What a collective and its baseline have in common."""
 SATURATED_FRAC = 0.8
 """Share of what is achievable from which DRAM or the link counts as used up."""
-SMS_ACTIVE = ("SMs Active [Throughput %]",)
 MOST_DRAWN = 2_500
 """Most observations a side that a bootstrap draws from."""
 GROUP = pl.Schema(
@@ -105,13 +106,14 @@ def contention_groups(trace: Trace) -> pl.DataFrame:
     for key, part in sorted(_partition(cases, KEY), key=lambda kv: _sortable(kv[0])):
         alone = part.filter(pl.col("state") == "alone")
         contended = part.filter(pl.col("state") == "contended")
+        before = sampler.side(alone)
         about = dict(zip(KEY, key, strict=True))
         groups = sorted(_partition(contended, ("partner",)), key=lambda kv: _sortable(kv[0]))
         for (partner,), own in groups or [((None,), contended)]:
             beside = pl.col("partner").eq_missing(pl.lit(partner, pl.String))
             near = part.filter((pl.col("state") == "alone") | beside)
             row = about | {"partner": partner} | _timing(alone, own, near)
-            rows.append(row | sampler.levels(alone, own))
+            rows.append(row | sampler.levels(before, sampler.side(own)))
     return pl.DataFrame(rows, schema=GROUP)
 
 
@@ -177,70 +179,97 @@ def thinned(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.sort(values)[chosen]
 
 
+@dataclass(frozen=True)
+class _Side:
+    """What counters said over the windows of some collectives.
+
+    Attributes:
+        dram: Level of each GPU that was sampled.
+        link_frac: Share of the link in its busier direction, highest over GPUs.
+        sms_frac: Share of multiprocessors, highest over GPUs.
+    """
+
+    dram: list[tuple[int, metrics.Level]]
+    link_frac: float | None
+    sms_frac: float | None
+
+
+_Levels = tuple[int, metrics.Level | None, list[metrics.Level | None], metrics.Level | None]
+
+
 class _Sampler:
     """Means of the counters over the transfer windows of a group, per GPU."""
 
     def __init__(self, trace: Trace) -> None:
         kernels = comm_overlap(trace).kernels.select("activity", "window_start_ns")
         members = matching(trace).members.select("instance", "activity", "gpu", "end_ns")
-        self._windows = members.join(kernels, on="activity", how="left")
-        gpus = sorted(g for g in set(members["gpu"]) if g is not None)
+        windows = members.join(kernels, on="activity", how="left", maintain_order="left")
+        windows = windows.drop_nulls("gpu").sort("instance", maintain_order=True)
+        self._of = windows["instance"].to_numpy()
+        self._gpu = windows["gpu"].to_numpy()
+        self._start = windows["window_start_ns"].to_numpy()
+        self._end = windows["end_ns"].to_numpy()
+        gpus = sorted(g for g in set(members["gpu"].unique()) if g is not None)
         self._dram: dict[int, _Counters] = {g: metrics.dram(trace, g) for g in gpus}
         self._link: dict[int, tuple[_Counters, _Counters]] = {
             g: metrics.link(trace, g) for g in gpus
         }
-        self._sms: dict[int, _Counters] = {g: metrics.total(trace, g, SMS_ACTIVE) for g in gpus}
+        self._sms: dict[int, _Counters] = {
+            g: metrics.total(trace, g, metrics.SMS_ACTIVE) for g in gpus
+        }
         self._achievable = {g: _achievable_frac(trace, trace.gpus[g]) for g in gpus}
 
-    def levels(self, alone: pl.DataFrame, own: pl.DataFrame) -> dict[str, object]:
+    def levels(self, before: _Side, during: _Side) -> dict[str, object]:
         """Return the sampled columns of one group and its mechanism."""
-        before, during = self._dram_of(alone), self._dram_of(own)
-        link_before, link_during = self._link_of(alone), self._link_of(own)
-        dram = [v.mean_frac / self._achievable[g] for g, v in during if v.mean_frac is not None]
-        quiet = [v.mean_frac for _, v in before if v.mean_frac is not None]
-        highest = max((v for _, v in during), key=lambda v: v.mean_frac or 0.0, default=None)
+        known = [(g, v.mean_frac) for g, v in during.dram if v.mean_frac is not None]
+        dram = [frac / self._achievable[g] for g, frac in known]
+        quiet = [v.mean_frac for _, v in before.dram if v.mean_frac is not None]
+        highest = max((v for _, v in during.dram), key=lambda v: v.mean_frac or 0.0, default=None)
         return {
-            "mechanism": _mechanism(max(dram, default=None), link_during),
+            "mechanism": _mechanism(max(dram, default=None), during.link_frac),
             "dram_base_frac": max(quiet, default=None),
             "dram_cont_frac": None if highest is None else highest.mean_frac,
             "dram_cont_lo_frac": None if highest is None else highest.lo_frac,
             "dram_cont_hi_frac": None if highest is None else highest.hi_frac,
-            "link_base_frac": link_before,
-            "link_cont_frac": link_during,
-            "sms_base_frac": self._highest(alone, self._sms),
-            "sms_cont_frac": self._highest(own, self._sms),
-            "coverage_frac": min((v.coverage_frac for _, v in during), default=None),
+            "link_base_frac": before.link_frac,
+            "link_cont_frac": during.link_frac,
+            "sms_base_frac": before.sms_frac,
+            "sms_cont_frac": during.sms_frac,
+            "coverage_frac": min((v.coverage_frac for _, v in during.dram), default=None),
             "subsample": None if highest is None else highest.subsample,
         }
 
+    def side(self, cases: pl.DataFrame) -> _Side:
+        """Return the levels over the transfer windows of some collectives."""
+        found = each(self._on_gpu, self._by_gpu(cases))
+        dram = [(gpu, level) for gpu, level, _, _ in found if level is not None]
+        link = [v.mean_frac for _, _, sides, _ in found for v in sides if v is not None]
+        sms = [v.mean_frac for _, _, _, v in found if v is not None]
+        return _Side(dram, _highest(link), _highest(sms))
+
+    def _on_gpu(self, one: tuple[int, intervals.Intervals]) -> _Levels:
+        gpu, windows = one
+        link = [metrics.level_over(side, windows) for side in self._link[gpu]]
+        sms = metrics.level_over(self._sms[gpu], windows)
+        return gpu, metrics.level_over(self._dram[gpu], windows), link, sms
+
     def _by_gpu(self, cases: pl.DataFrame) -> list[tuple[int, intervals.Intervals]]:
-        mine = self._windows.filter(pl.col("instance").is_in(cases["instance"].implode()))
-        parts = mine.drop_nulls("gpu").partition_by("gpu", as_dict=True)
+        begin, end = (
+            np.searchsorted(self._of, cases["instance"].sort().to_numpy(), side=side)
+            for side in ("left", "right")
+        )
+        count = end - begin
+        rows = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(count.sum())
+        gpu = self._gpu[rows]
+        parts = [(int(g), rows[gpu == g]) for g in np.unique(gpu)]
         return [
-            (
-                int(str(gpu)),
-                intervals.union(rows["window_start_ns"].to_numpy(), rows["end_ns"].to_numpy()),
-            )
-            for (gpu,), rows in sorted(parts.items(), key=lambda kv: str(kv[0]))
+            (g, intervals.union(self._start[own], self._end[own]))
+            for g, own in sorted(parts, key=lambda part: str(part[0]))
         ]
 
-    def _dram_of(self, cases: pl.DataFrame) -> list[tuple[int, metrics.Level]]:
-        found = [(g, metrics.level_over(self._dram[g], w)) for g, w in self._by_gpu(cases)]
-        return [(g, level) for g, level in found if level is not None]
 
-    def _highest(self, cases: pl.DataFrame, of: dict[int, _Counters]) -> float | None:
-        levels = [metrics.level_over(of[g], w) for g, w in self._by_gpu(cases)]
-        return max((v.mean_frac for v in levels if v and v.mean_frac is not None), default=None)
-
-    def _link_of(self, cases: pl.DataFrame) -> float | None:
-        """Share of the link in its busier direction, highest over GPUs."""
-        levels = [
-            metrics.level_over(side, windows)
-            for gpu, windows in self._by_gpu(cases)
-            for side in self._link[gpu]
-        ]
-        known = [v.mean_frac for v in levels if v is not None and v.mean_frac is not None]
-        return max(known, default=None)
+def _highest(shares: list[float | None]) -> float | None:
+    return max((share for share in shares if share is not None), default=None)
 
 
 def _achievable_frac(trace: Trace, gpu: Gpu) -> float:

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.resample import Estimate, MedianRatios, median_ratios
+from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
 from tracekit.views.coll_instances import matching
 from tracekit.views.contention import KEY, contention_groups, thinned
 from tracekit.views.kernels import kernel_names
-from tracekit.views.overlap import COMM_KINDS, comm_overlap, contention_cases
+from tracekit.views.lanes import Lanes, lanes
+from tracekit.views.overlap import comm_overlap, contention_cases
 from tracekit.views.step_time import share_of_steps, step_time
 
 __all__ = [
@@ -238,7 +240,7 @@ def _worst(excess: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@view(of=[activity, contention_excess, comm_overlap, kernel_names, matching])
+@view(of=[activity, contention_excess, comm_overlap, kernel_names, lanes, matching])
 def excess_attribution(trace: Trace) -> pl.DataFrame:
     """Return which co-running work the lost time goes with.
 
@@ -257,42 +259,41 @@ def excess_attribution(trace: Trace) -> pl.DataFrame:
     rows = rows.with_columns(
         (pl.col("excess_ns") / pl.len().over("instance")).alias("excess_ns")
     ).sort("activity")
-    names = kernel_names(trace).select("name_key", "name")
-    work = activity(trace).filter(~pl.col("kind").is_in(COMM_KINDS))
-    work = work.join(names, on="name_key", how="left", maintain_order="left").with_columns(
-        pl.coalesce("name", "kind").alias("corunner")
-    )
-    parts = []
-    for key, own in rows.partition_by(*_PAIR, "gpu", as_dict=True).items():
-        beside = work.filter(pl.col("gpu").eq_missing(pl.lit(key[-1], pl.Int16)))
-        parts.append(
-            _assigned(own, beside).select(
-                *(
-                    pl.lit(v, ATTRIBUTION[n]).alias(n)
-                    for n, v in zip((*_PAIR, "gpu"), key, strict=True)
-                ),
-                pl.all(),
-            )
-        )
-    found = pl.concat(parts) if parts else pl.DataFrame(schema=ATTRIBUTION).drop("excess_frac")
+    work = activity(trace).select("name_key", "kind")
+    found_on = lanes(trace)
+
+    def assigned(of_gpu: pl.DataFrame) -> list[pl.DataFrame]:
+        return _assigned(of_gpu, found_on[of_gpu["gpu"][0]], work)
+
+    gpus = rows.partition_by("gpu", maintain_order=True)
+    parts = [part for of_gpu in each(assigned, gpus) for part in of_gpu]
+    names = kernel_names(trace).select("name_key", pl.col("name").alias("corunner"))
+    if not parts:
+        return pl.DataFrame(schema=ATTRIBUTION)
+    found = pl.concat(parts).join(names, on="name_key", how="left", maintain_order="left")
+    found = found.with_columns(pl.coalesce("corunner", "kind").alias("corunner"))
     shares = pl.col("excess_ns") / pl.col("excess_ns").sum().over(_PAIR)
     found = found.with_columns(shares.alias("excess_frac")).select(list(ATTRIBUTION))
     order = [*_PAIR, "excess_ns", "gpu", "corunner"]
     return found.cast(ATTRIBUTION).sort(order, descending=[False] * 3 + [True] + [False] * 2)
 
 
-def _assigned(own: pl.DataFrame, beside: pl.DataFrame) -> pl.DataFrame:
-    given, weight = intervals.assign_excess(
-        own["window_start_ns"].to_numpy(),
-        own["end_ns"].to_numpy(),
-        own["excess_ns"].to_numpy(),
-        beside["start_ns"].to_numpy(),
-        beside["end_ns"].to_numpy(),
-    )
-    shared = beside.select("corunner", "kind").with_columns(
-        pl.Series("excess_ns", given), pl.Series("_weight", weight)
-    )
-    shared = shared.filter(pl.col("_weight") > 0)
-    return shared.group_by("corunner", "kind").agg(
-        pl.len().cast(pl.Int64).alias("n"), pl.col("excess_ns").sum()
-    )
+def _assigned(rows: pl.DataFrame, lane: Lanes, work: pl.DataFrame) -> list[pl.DataFrame]:
+    """Excess by co-running name and kind on one GPU, a frame a mechanism."""
+    other = lane.other_rows()
+    company = intervals.Company(lane.start[other], lane.end[other])
+    parts = []
+    for key, own in rows.partition_by(*_PAIR, as_dict=True, maintain_order=True).items():
+        given, weight = company.assign(
+            own["window_start_ns"].to_numpy(), own["end_ns"].to_numpy(), own["excess_ns"].to_numpy()
+        )
+        at = np.flatnonzero(weight > 0)
+        shared = work[(lane.first + other[at]).astype(np.uint32)]
+        shared = shared.with_columns(pl.Series("excess_ns", given[at]))
+        shared = shared.group_by("name_key", "kind").agg(
+            pl.len().cast(pl.Int64).alias("n"), pl.col("excess_ns").sum()
+        )
+        about = (pl.lit(v, ATTRIBUTION[n]).alias(n) for n, v in zip(_PAIR, key, strict=True))
+        gpu = pl.lit(own["gpu"][0], pl.Int16).alias("gpu")
+        parts.append(shared.select(*about, gpu, pl.all()))
+    return parts

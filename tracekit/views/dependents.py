@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from tracekit.model.kernels import ApiKind, api_kind
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import activity
+from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
 from tracekit.views.coll_instances import instances, matching
 from tracekit.views.collectives import collectives
-from tracekit.views.overlap import COMM_KINDS
+from tracekit.views.lanes import lanes
 from tracekit.views.strings import resolved
 
 __all__ = ["DEPENDENTS", "dependents", "host_waits"]
@@ -64,7 +64,7 @@ def _waits(name: str | None) -> bool:
     return api_kind(name or "") is ApiKind.SYNC
 
 
-@view(of=[activity, attribution, collectives, host_waits, instances, matching])
+@view(of=[attribution, collectives, lanes, host_waits, instances, matching])
 def dependents(trace: Trace) -> pl.DataFrame:
     """Return from when on something waited for each communication kernel.
 
@@ -80,19 +80,21 @@ def dependents(trace: Trace) -> pl.DataFrame:
         earlier start could have won. instance: null when not matched across ranks.
     """
     rows = _with_ends(trace).with_row_index("_at")
-    launched = attribution(trace).select(pl.col("launch_start_ns").alias("_launch"))
-    work = activity(trace).hstack(launched).filter(~pl.col("kind").is_in(COMM_KINDS))
-    parts = []
-    for group in rows.partition_by("gpu", "report", "pid", maintain_order=True):
+    launched, work, calls = attribution(trace)["launch_start_ns"], lanes(trace), host_waits(trace)
+
+    def since(group: pl.DataFrame) -> pl.DataFrame:
         gpu, report, pid = group.select("gpu", "report", "pid").row(0)
-        own = work.filter(pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int16)))
-        same = pl.col("pid").eq_missing(pl.lit(pid, pl.UInt32))
-        calls = host_waits(trace).filter((pl.col("report") == report) & same)
+        lane = work[gpu]
         end = group["end_ns"].to_numpy()
-        since = _host_waited(calls, end)
-        for stream in own.partition_by(_STREAM, maintain_order=True):
-            since = np.minimum(since, _stream_waited(stream, end))
-        parts.append(group.with_columns(pl.Series("_since", since)))
+        own = calls.filter((pl.col("report") == report) & (pl.col("pid") == pid))
+        found = _host_waited(own, end)
+        launch = launched.slice(lane.first, lane.start.size).fill_null(_ALWAYS).to_numpy()
+        for rows in lane.rows_by_stream():
+            stream = (lane.start[rows], lane.end[rows], launch[rows])
+            found = np.minimum(found, _stream_waited(*stream, end))
+        return group.with_columns(pl.Series("_since", found))
+
+    parts = each(since, rows.partition_by("gpu", "report", "pid", maintain_order=True))
     if not parts:
         return pl.DataFrame(schema=DEPENDENTS)
     return _felt(pl.concat(parts)).sort("_at").select(list(DEPENDENTS)).cast(DEPENDENTS)
@@ -110,15 +112,13 @@ def _with_ends(trace: Trace) -> pl.DataFrame:
     return rows.with_columns(latest.alias("last_start_ns"))
 
 
-def _stream_waited(stream: pl.DataFrame, end: Int64) -> Int64:
+def _stream_waited(begins: Int64, ends: Int64, launch: Int64, end: Int64) -> Int64:
     """From when on a stream waited for each kernel; `_NEVER` where it did not.
 
     It waited when its next work began just after the end, and since that work had been launched
     and the stream had finished everything else.
     """
-    begins = stream["start_ns"].to_numpy()
-    launch = stream["_launch"].fill_null(_ALWAYS).to_numpy()
-    reached = np.maximum.accumulate(stream["end_ns"].to_numpy())
+    reached = np.maximum.accumulate(ends)
     at = np.searchsorted(begins, end - JUST_BEFORE_NS)
     there = np.minimum(at, begins.size - 1)
     free = np.where(at > 0, reached[np.maximum(at - 1, 0)], _ALWAYS)

@@ -19,20 +19,11 @@ from tracekit.numerics import sampling
 from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution
-from tracekit.views.metrics import metric_names
+from tracekit.views.metrics import HIT_RATES, OCCUPANCY, metric_names, samples_of
 from tracekit.views.ranges import ranges
 
 __all__ = ["HIT_RATES", "OCCUPANCY", "HitCounter", "hit_counters", "kernel_hits"]
 
-HIT_RATES = (
-    "L2 Sector Hit Rate from L1 [Ratio %]",
-    "L2 Hit Rate from L1 [Ratio %]",
-    "L2 Sector Hit Rate [Ratio %]",
-    "L2 Hit Rate [Ratio %]",
-)
-"""Counters of the share of L2 look-ups that hit, best first."""
-OCCUPANCY = ("SM Warps Active [Throughput %]", "Compute Warps in Flight [Throughput %]")
-"""Counters of resident warps as a share of the most that fit, best first."""
 FULL_SCALE, HALF_SCALE = 100, 50
 SAMPLES_AT_TOP = 20
 """Samples at exactly 50, and none above, from which on 50 is taken for the full scale."""
@@ -91,9 +82,8 @@ def hit_counters(trace: Trace) -> tuple[HitCounter, ...]:
 
 
 def _cells(trace: Trace, gpu: int, name: str) -> sampling.Cells:
-    samples = trace.samples([name]).filter(pl.col("gpu") == gpu)
     edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
-    return sampling.cells(samples["t_ns"].to_numpy(), samples["value"].to_numpy(), edge)
+    return sampling.cells(*samples_of(trace, gpu, name), edge)
 
 
 KERNEL_HITS = pl.Schema(

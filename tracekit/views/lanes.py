@@ -7,6 +7,7 @@ kind, made in one pass instead of a filter and a sort each.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -93,8 +94,25 @@ class Lanes:
 
     def beside_in_process(self, report: int, pid: int | None) -> Beside:
         """Return what one process ran other than communication."""
+        return self.beside(self.in_process(report, pid))
+
+    def in_process(self, report: int, pid: int | None) -> NDArray[np.bool_]:
+        """Return which streams are those of a process: bool[number of streams]."""
         own = [s[0] == pid and r == report for s, r in zip(self.streams, self.reports, strict=True)]
-        return self.beside(np.array(own, np.bool_))
+        return np.array(own, np.bool_)
+
+    def other_rows(self) -> Int64:
+        """Return the rows other than communication."""
+        return np.flatnonzero(self._other_kind()[self.kind])
+
+    def rows_by_stream(self) -> Iterator[Int64]:
+        """Yield the rows of each stream other than communication, in order; none is empty."""
+        rows = self.other_rows()
+        stream = self.stream[rows]
+        for number in range(len(self.streams)):
+            own = rows[stream == number]
+            if own.size:
+                yield own
 
     def stream_free(self) -> Int64:
         """When the stream of each row had finished everything before it.

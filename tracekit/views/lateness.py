@@ -8,9 +8,10 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.intervals import Intervals
-from tracekit.views.activity import activity
+from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
-from tracekit.views.overlap import COMM_KINDS, merged, queued_kernels
+from tracekit.views.lanes import Lanes, lanes
+from tracekit.views.overlap import queued_kernels
 from tracekit.views.waits import rank_labels, waiting_members
 
 __all__ = ["HOST_LATE", "IDLE", "LATENESS", "QUEUED", "lateness"]
@@ -40,7 +41,7 @@ SHOWN_ROWS = 6
 """Weighty rows of a step group: so many over all ranks, but at least one a rank."""
 
 
-@view(of=[activity, attribution, waiting_members, queued_kernels, rank_labels])
+@view(of=[attribution, lanes, waiting_members, queued_kernels, rank_labels])
 def lateness(trace: Trace) -> pl.DataFrame:
     """Return what late ranks did that early ranks did not.
 
@@ -56,16 +57,20 @@ def lateness(trace: Trace) -> pl.DataFrame:
         of a rank and what follows from `WEIGHTY_FRAC` on.
     """
     rows = _segments(waiting_members(trace), queued_kernels(trace))
-    parts = []
-    for group in rows.partition_by("report", "gpu", "pid", maintain_order=True):
+    launched = attribution(trace)["launch_start_ns"]
+    work = lanes(trace)
+
+    def spent(group: pl.DataFrame) -> pl.DataFrame:
         starts = group["_since_ns"].to_numpy()
         ends = np.maximum(group["_until_ns"].to_numpy(), starts)
         queued = (group["start_ns"] - group["_until_ns"]).clip(lower_bound=0)
-        spent = [
+        parts = [
             pl.Series(_SPENT + what, intervals.overlap_ns(starts, ends, *union))
-            for what, union in _accounts(trace, group).items()
+            for what, union in _accounts(work[group["gpu"][0]], launched, group).items()
         ]
-        parts.append(group.with_columns(*spent, queued.alias(_SPENT + QUEUED)))
+        return group.with_columns(*parts, queued.alias(_SPENT + QUEUED))
+
+    parts = each(spent, rows.partition_by("report", "gpu", "pid", maintain_order=True))
     if not parts:
         return pl.DataFrame(schema=LATENESS)
     return _differences(trace, pl.concat(parts, how="diagonal"))
@@ -81,26 +86,16 @@ def _segments(members: pl.DataFrame, queued: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("_since_ns").is_not_null().all().over("instance"))
 
 
-def _accounts(trace: Trace, group: pl.DataFrame) -> dict[str, Intervals]:
+def _accounts(work: Lanes, launched: pl.Series, group: pl.DataFrame) -> dict[str, Intervals]:
     """What the GPU of one rank did when: a union per kind of work and of idleness."""
-    report, gpu, pid = group.select("report", "gpu", "pid").row(0)
-    launched = attribution(trace).select(pl.col("launch_start_ns").alias("_launch"))
-    work = (
-        activity(trace)
-        .hstack(launched)
-        .filter(
-            (pl.col("report") == report)
-            & pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int16))
-            & pl.col("pid").eq_missing(pl.lit(pid, pl.UInt32))
-        )
-    )
-    other = work.filter(~pl.col("kind").is_in(COMM_KINDS))
-    found = {str(k): merged(own) for (k,), own in other.partition_by("kind", as_dict=True).items()}
-    starts = work["start_ns"].to_numpy()
-    reached = np.maximum.accumulate(work["end_ns"].to_numpy())
+    report, pid = group.select("report", "pid").row(0)
+    found = dict(work.beside_in_process(report, pid).by_kind)
+    own = np.flatnonzero(work.in_process(report, pid)[work.stream])
+    starts, ends = work.start[own], work.end[own]
+    reached = np.maximum.accumulate(ends)
     idle_from = np.concatenate((starts[:1], reached[:-1]))
-    launch = work["_launch"].fill_null(np.iinfo(np.int64).min).to_numpy()
-    host_until = np.clip(launch, idle_from, np.maximum(starts, idle_from))
+    launch = launched.slice(work.first, work.start.size).fill_null(np.iinfo(np.int64).min)
+    host_until = np.clip(launch.to_numpy()[own], idle_from, np.maximum(starts, idle_from))
     found[HOST_LATE] = intervals.union(idle_from, host_until)
     found[IDLE] = intervals.union(host_until, starts)
     return found
@@ -110,17 +105,17 @@ def _differences(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     """What the late rank spent minus what the earliest spent, summed by kind."""
     spent = [c for c in rows.columns if c.startswith(_SPENT)]
     rows = rows.with_columns(pl.col(spent).fill_null(0)).sort("instance")
-    earliest = pl.col("rank_id").sort_by("start_ns", "rank_id").first().over("instance")
     late = rows.filter(pl.col("rank_id") == pl.col("late_rank_id"))
-    early = rows.filter(pl.col("rank_id") == earliest)
-    each = late.select(
+    early = rows.sort("instance", "start_ns", "rank_id")
+    early = early.unique("instance", keep="first", maintain_order=True)
+    diff = late.select(
         "instance", *_BY, "late_rank_id", "skew_ns", *(late[c] - early[c] for c in spent)
     )
     by = [*_BY, "late_rank_id"]
-    found = each.group_by(by).agg(pl.col(spent).sum())
+    found = diff.group_by(by).agg(pl.col(spent).sum())
     found = found.unpivot(spent, index=by, variable_name="what", value_name="extra_ns")
     found = found.with_columns(pl.col("what").str.strip_prefix(_SPENT))
-    totals = each.group_by(by).agg(pl.len().alias("n"), pl.col("skew_ns").sum().alias("late_ns"))
+    totals = diff.group_by(by).agg(pl.len().alias("n"), pl.col("skew_ns").sum().alias("late_ns"))
     found = found.join(totals, on=by, how="left", nulls_equal=True)
     labels = rank_labels(trace).select(
         pl.col("rank_id").alias("late_rank_id"), pl.col("rank").alias("late_rank")

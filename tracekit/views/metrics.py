@@ -22,8 +22,12 @@ from tracekit.numerics.threads import each
 __all__ = [
     "DRAM",
     "GR_ACTIVE",
+    "HIT_RATES",
     "LINK_RX",
     "LINK_TX",
+    "OCCUPANCY",
+    "SMS_ACTIVE",
+    "TENSOR",
     "Counter",
     "Level",
     "clock_hz",
@@ -33,6 +37,7 @@ __all__ = [
     "link",
     "means_over",
     "metric_names",
+    "samples_of",
     "total",
 ]
 
@@ -44,6 +49,19 @@ DRAM = (
     ("DRAM Bandwidth [Throughput %]",),
 )
 """Counters that add up to all DRAM traffic, best first."""
+HIT_RATES = (
+    "L2 Sector Hit Rate from L1 [Ratio %]",
+    "L2 Hit Rate from L1 [Ratio %]",
+    "L2 Sector Hit Rate [Ratio %]",
+    "L2 Hit Rate [Ratio %]",
+)
+"""Counters of the share of L2 look-ups that hit, best first."""
+OCCUPANCY = ("SM Warps Active [Throughput %]", "Compute Warps in Flight [Throughput %]")
+"""Counters of resident warps as a share of the most that fit, best first."""
+SMS_ACTIVE = ("SMs Active [Throughput %]",)
+"""Counter of the share of multiprocessors with work."""
+TENSOR = "Tensor Active [Throughput %]"
+OTHERS = (*HIT_RATES, *OCCUPANCY, *SMS_ACTIVE, TENSOR)
 _LINK_PARTS = (
     "Requests Protocol Data",
     "Requests User Data",
@@ -107,8 +125,8 @@ def metric_names(trace: Trace, gpu: int) -> frozenset[str]:
 
 @view("gpu_metrics")
 def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
-    """Times and values of all DRAM and link counters by (gpu, name), read in one pass."""
-    names = {*LINK_RX, *LINK_TX, *(name for parts in DRAM for name in parts)}
+    """Times and values of the counters that views look at by (gpu, name), read in one pass."""
+    names = {*LINK_RX, *LINK_TX, *(name for parts in DRAM for name in parts), *OTHERS}
     rows = trace.samples(sorted(names)).drop_nulls("gpu")
     parts = rows.partition_by("gpu", "name", as_dict=True)
     return {
@@ -130,7 +148,17 @@ def _edge(trace: Trace) -> sampling.Edge:
     return cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
 
 
-def _samples_of(trace: Trace, gpu: int, name: str) -> tuple[Int64, Int64]:
+def samples_of(trace: Trace, gpu: int, name: str) -> tuple[Int64, Int64]:
+    """Return times in ns and values of one counter of a GPU, in time order; int64[n] both.
+
+    Args:
+        trace: May read ``gpu_metrics``.
+        gpu: Index of the GPU.
+        name: Exact name.
+    """
+    found = _traffic(trace).get((gpu, name))
+    if found is not None:
+        return found
     rows = trace.samples([name])
     rows = rows.filter(rows["gpu"] == gpu)
     return rows["t_ns"].to_numpy(), rows["value"].to_numpy()
@@ -151,7 +179,7 @@ def counter(trace: Trace, gpu: int, name: str) -> Counter | None:
     known = _counters(trace)
     if (gpu, name) in known:
         return known[gpu, name]
-    return _counter(name, *_samples_of(trace, gpu, name), _edge(trace))
+    return _counter(name, *samples_of(trace, gpu, name), _edge(trace))
 
 
 def _counter(name: str, times: Int64, values: Int64, edge: sampling.Edge) -> Counter | None:

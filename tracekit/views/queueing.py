@@ -7,16 +7,16 @@ import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
+from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import collectives
 from tracekit.views.dependents import dependents
+from tracekit.views.lanes import lanes
 from tracekit.views.overlap import (
-    COMM_KINDS,
     MIN_LAG_NS,
     company_of,
-    merged,
     queued_kernels,
 )
 from tracekit.views.step_time import share_of_steps, step_time
@@ -69,7 +69,7 @@ def collective_lags(trace: Trace) -> pl.DataFrame:
     return _with_dependency(trace, _queued(trace))
 
 
-@view(of=[activity, collective_lags, step_time, steps])
+@view(of=[collective_lags, lanes, step_time, steps])
 def queueing(trace: Trace) -> pl.DataFrame:
     """Return how long collectives waited to start behind other work of their GPU.
 
@@ -143,8 +143,12 @@ def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     the wait ends when everything launched there before it has finished.
     """
     rows = _told(trace, rows).with_row_index("_at")
-    launched = attribution(trace).select("launch_start_ns").rename({"launch_start_ns": "_launch"})
-    work = activity(trace).hstack(launched).drop_nulls("_launch").sort("_launch")
+    if rows["_told_ns"].null_count() == rows.height:
+        nowhere = pl.lit(value=False).alias("dependency")
+        return rows.with_columns(nowhere).drop("_at", "_told_ns")
+    launched = attribution(trace).select(pl.col("launch_start_ns").alias("_launch"))
+    work = activity(trace).select("gpu", "pid", "stream", "end_ns").hstack(launched)
+    work = work.drop_nulls("_launch").sort("_launch")
     parts = []
     for group in rows.partition_by("report", "gpu", "pid", "stream", maintain_order=True):
         told, start = group["_told_ns"].fill_null(-1).to_numpy(), group["start_ns"].to_numpy()
@@ -157,8 +161,7 @@ def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
             just = (finished > ready) & (finished <= start) & (start - finished <= MIN_LAG_NS)
             depends |= just & (told >= 0)
         parts.append(group.with_columns(pl.Series("dependency", depends)))
-    none = rows.with_columns(pl.lit(value=False).alias("dependency"))
-    return (pl.concat(parts) if parts else none).sort("_at").drop("_at", "_told_ns")
+    return pl.concat(parts).sort("_at").drop("_at", "_told_ns")
 
 
 def _told(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
@@ -184,15 +187,20 @@ def _told(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
 
 def _partners(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     """The kind of work that held the GPU longest during the lag of each kernel."""
-    work = activity(trace).filter(~pl.col("kind").is_in(COMM_KINDS))
-    parts = []
-    for group in rows.partition_by("gpu", "pid", "stream", maintain_order=True):
+    work = lanes(trace)
+
+    def beside(group: pl.DataFrame) -> list[pl.DataFrame]:
         ready, begun = group["ready_ns"].to_numpy(), group["start_ns"].to_numpy()
-        beside = company_of(work, group)
-        for (kind,), own in beside.partition_by("kind", as_dict=True).items():
-            shared = intervals.overlap_ns(ready, begun, *merged(own))
+        gpu, pid, stream = group.select("gpu", "pid", "stream").row(0)
+        parts = []
+        for kind, union in work[gpu].beside_stream(pid, stream).by_kind.items():
+            shared = intervals.overlap_ns(ready, begun, *union)
             part = group.select("activity", pl.lit(kind, pl.String).alias("partner"))
             parts.append(part.with_columns(pl.Series("shared", shared)))
+        return parts
+
+    groups = rows.partition_by("gpu", "pid", "stream", maintain_order=True)
+    parts = [part for of_group in each(beside, groups) for part in of_group]
     schema = {"activity": pl.UInt32, "partner": pl.String, "shared": pl.Int64}
     found = pl.concat(parts) if parts else pl.DataFrame(schema=schema)
     found = found.sort("activity", "shared", "partner", descending=[False, True, False])
