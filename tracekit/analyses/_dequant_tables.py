@@ -107,7 +107,7 @@ SUMMARY = Table(
         Column("n_quantize", pl.UInt32, "", "activation quantisation kernels (no stall)"),
         Column("n_unconsumed", pl.UInt32, "", "dequantisation kernels whose consumer is not told"),
         Column("n_by_event", pl.UInt32, "", "periods whose consumer waited for an event"),
-        Column("n_waits", pl.UInt32, "", "waits of streams for events"),
+        Column("n_waits", pl.UInt32, "", "waits for events; null without dequantisation"),
         Column("n_waits_unresolved", pl.UInt32, "", "of these, without the record they wait for"),
         Column("n_outside_steps", pl.UInt32, "", "periods outside every step, not in the shares"),
         Column("sample_period_ns", I64, "ns", "sampling period of DRAM and tensor activity"),

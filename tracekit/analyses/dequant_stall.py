@@ -62,15 +62,15 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     sampled = idle_tensor_cores(trace, work, chains, kernels)
     head = overview(trace)
     kinds = dict(work["kind"].value_counts().iter_rows())
-    waits = event_waits(trace)
+    waits = event_waits(trace) if kinds.get(DEQUANT) else None
     summary = {
         "n_dequant": kinds.get(DEQUANT, 0),
         "n_fused": kinds.get(FUSED, 0),
         "n_quantize": kinds.get(KernelKind.QUANTIZE.value, 0),
         "n_unconsumed": n_unconsumed,
         "n_by_event": chains.filter(pl.col("via") == "event").height,
-        "n_waits": waits.height,
-        "n_waits_unresolved": waits.height - waits.drop_nulls().height,
+        "n_waits": None if waits is None else waits.height,
+        "n_waits_unresolved": None if waits is None else waits.height - waits.drop_nulls().height,
         "n_outside_steps": chains.height - counted.height,
         "sample_period_ns": sampled.period_ns,
         "starvation_known": sampled.known,
