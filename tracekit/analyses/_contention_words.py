@@ -131,13 +131,7 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             doc="lost: transfer above the median alone, summed",
         ),
         Metric("lost_frac", row["lost_frac"], "1", doc=f"lost, of {lost_of(row)}"),
-        Metric(
-            "lost_to_all_frac",
-            row["comm_lost_frac"],
-            "1",
-            doc="lost to all kinds of work beside; level by this too: "
-            + limits(params.warn_frac, params.critical_frac),
-        ),
+        *_decisive(row, params),
         Metric(
             "lost_felt_ns",
             loss_felt(frames, row),
@@ -147,6 +141,15 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
         *_sampled(row, message(row["heaviest_bytes"])),
         *_suffixes(frames, row),
     )
+
+
+def _decisive(row: Row, params: Any) -> tuple[Metric, ...]:
+    """The share that decides the level; there is none where nothing is slowed."""
+    if row["comm_lost_frac"] is None:
+        return ()
+    gates = limits(params.warn_frac, params.critical_frac)
+    doc = f"lost to all kinds of work beside; level by this too: {gates}"
+    return (Metric("lost_to_all_frac", row["comm_lost_frac"], "1", doc=doc),)
 
 
 def n_of_sizes(groups: pl.DataFrame) -> str:

@@ -95,7 +95,8 @@ def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
             n=row["n"],
             n_hi=OBSERVATIONS_FOR_SURE,
             prov=QUEUE_PROV,
-            why="what a kernel waits for is inferred from launches and streams",
+            why="what a kernel waits for is inferred from launches and streams"
+            + ("; few observations" if row["n"] < OBSERVATIONS_FOR_SURE else ""),
         ),
         advice=_advice(frames, row, claimed=claimed),
         caveats=(_UNSURE if row["dependency"] else _INFERRED, _FELT),
@@ -142,7 +143,8 @@ def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
         ' beside them is another question (findings "slower while ... run").'
     )
     own = row["felt_ns"] if claimed else 0
-    first = "" if claimed else "Nothing to gain is seen unless the program waits for it elsewhere. "
+    gain = "Little" if row["felt_ns"] else "Nothing"
+    first = "" if claimed else f"{gain} to gain is seen unless the program waits for it elsewhere. "
     rest = (
         " This is neither waiting for a rank nor a slower transfer; what other ranks wait because"
         " of it is in the finding on ranks that wait for each other."
