@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,8 @@ def open_sidecar(path: Path) -> Sidecar | None:
     Raises:
         DamagedReportError: It is a marker file, but of another version or unreadable.
     """
+    if not os.path.isfile(path):  # noqa: PTH113 - never raises; a pipe would be waited for
+        return None
     try:
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
