@@ -199,3 +199,7 @@ def test_the_words_answer_what_how_much_why_and_what_to_do(diagnosis):
     assert "start sooner, but not move data faster" in found.advice
     assert any("gets shorter only where something waits" in c for c in found.caveats)
     assert "caused" not in " ".join(f.title + f.advice for f in diagnosis.findings)
+
+
+def test_advice_is_short_enough_for_every_format(diagnosis):
+    assert max(len(f.advice) for f in diagnosis.findings) <= 600

@@ -63,7 +63,7 @@ def test_skew_is_critical_and_its_reason_is_told(both):
         "whoever is late (rank 1 most: 62 %): its host launches late (84 % of all ranks' lateness)"
     )
     assert late in found.title
-    assert "rank 1 most, last at 121 of 192 with 62 % of the lateness" in found.advice
+    assert "rank 1 last at 121 of 192, with 62 % of the lateness" in found.advice
     assert found.at_stake_ns / 1e6 == pytest.approx(45.3, rel=0.01)
     assert found.at_stake_of == "the device time in all steps, 175 ms a rank"
     assert any("without the profiler" in c for c in found.caveats)
@@ -136,3 +136,7 @@ def test_both_orders_of_the_reports_agree(fixture_path, both):
     assert waits(swapped, 1, "clean")["wait_median_ns"] == pytest.approx(
         waits(both, 0, "clean")["wait_median_ns"], abs=2
     )
+
+
+def test_advice_is_short_enough_for_every_format(both):
+    assert max(len(f.advice) for f in both.findings) <= 600

@@ -81,6 +81,6 @@ def together(frames: Frames, comm: str, own_ns: int) -> str:
     )
     said = [f"{words} {time(row[f'{name}_ns'] or None, 'none')}" for words, name in parts]
     return (
-        "Do not add findings up: all on this communicator together put at most"
+        "Do not add findings up: on this communicator all together put at most"
         f" {time(row['together_ns'])} at stake, each moment counted once ({', '.join(said)})."
     )

@@ -121,8 +121,8 @@ def advice(late: Late) -> str:
     also = ""
     if late.what != IDLE and late.idle >= ALSO_FRAC:
         also = (
-            f" Another {pct(late.idle)} goes with a GPU that idles although work was launched:"
-            " look for waits on events of another stream."
+            f" Another {pct(late.idle)}: it idles although work was launched; look for waits on"
+            " events of another stream."
         )
     return f"{_who(late)} {_remedy(late)}{also}"
 
@@ -130,21 +130,20 @@ def advice(late: Late) -> str:
 def _who(late: Late) -> str:
     if late.named:
         return f"{str(late.rank).capitalize()} is late, the others wait."
-    moves = " Which rank is last most often changes between step groups." if late.moves else ""
+    moves = "; in other step groups another rank" if late.moves else ""
     return (
-        f"The ranks take turns being late: {late.rank} most, last at {late.n_last} of {late.n} with"
-        f" {pct(late.share)} of the lateness, but a single slow rank is named from"
-        f" {pct(ONE_RANK_LATE)} on. Below that it is jitter, not one slow rank.{moves}"
+        f"The ranks take turns being late ({late.rank} last at {late.n_last} of {late.n}, with"
+        f" {pct(late.share)} of the lateness{moves}): below {pct(ONE_RANK_LATE)} it is jitter, not"
+        " one slow rank."
     )
 
 
 def _remedy(late: Late) -> str:
     if late.what == HOST_LATE:
         return (
-            "The late rank's GPU is idle because its host has not launched the next kernel yet: cut"
-            " the launching work (CUDA graphs, fewer and larger kernels), pin the launching threads"
-            " to their own cores, and keep other work off that process's Python thread. A faster"
-            " link or smaller messages would not help."
+            "The late rank's GPU idles until its host launches the next kernel: cut launching work"
+            " (CUDA graphs, fewer kernels), pin the launching threads to cores, keep other work off"
+            " their Python thread. A faster link or smaller messages would not help."
         )
     if late.what == QUEUED:
         return (

@@ -138,16 +138,15 @@ def _cost(row: Row) -> str:
 def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
     op, partners = op_name(row["op"]), partner_name(row["partner"])
     doing = (
-        f"The {op} was launched and its stream was free, but {partners} held the GPU. To start it"
-        " sooner, launch it before them or give its stream a higher priority; how fast it then runs"
-        ' beside them is another question (findings "slower while ... run").'
+        f"The {op} was launched and its stream free, but {partners} held the GPU: launch it before"
+        " them or raise its stream's priority to start it sooner (not to run faster beside them)."
     )
     own = row["felt_ns"] if claimed else 0
     gain = "Little" if row["felt_ns"] else "Nothing"
     first = "" if claimed else f"{gain} to gain is seen unless the program waits for it elsewhere. "
     rest = (
-        " This is neither waiting for a rank nor a slower transfer; what other ranks wait because"
-        " of it is in the finding on ranks that wait for each other."
+        " This is neither waiting for a rank nor a slower transfer; what other ranks wait for it is"
+        " in the finding on waiting ranks."
     )
     return f"{first}{doing}{rest} {together(frames, row['comm'], own)}".rstrip()
 

@@ -156,15 +156,7 @@ def skews(trace: Trace) -> pl.DataFrame:
         waited. time_ns is the mean step time of the ranks, without the first collective's wait.
     """
     rows = waiting_members(trace)
-    each = (
-        rows.unique("instance", maintain_order=True)
-        .drop("wait_ns", "wait_felt_ns")
-        .join(
-            rows.group_by("instance").agg(pl.col("wait_ns", "wait_felt_ns").mean()),
-            on="instance",
-            how="left",
-        )
-    )
+    each = _each(rows)
     normal = each.filter(~pl.col("starting"))
     worst = normal.sort("skew_ns", "instance", descending=[True, False])
     worst = worst.group_by(_BY, maintain_order=True).agg(
@@ -190,3 +182,10 @@ def skews(trace: Trace) -> pl.DataFrame:
     )
     found = found.with_columns(ratio.alias("skew_over_transfer")).select(list(SKEW))
     return found.cast(SKEW).sort(_BY, nulls_last=True)
+
+
+def _each(rows: pl.DataFrame) -> pl.DataFrame:
+    """One row a collective, with the mean waits over the ranks."""
+    waits = rows.group_by("instance").agg(pl.col("wait_ns", "wait_felt_ns").mean())
+    once = rows.unique("instance", maintain_order=True).drop("wait_ns", "wait_felt_ns")
+    return once.join(waits, on="instance", how="left")
