@@ -110,6 +110,50 @@ def test_redaction_changes_no_number(fixture_path, capsys, name):
     assert redacted["reports"][0]["utc_epoch_ns"] is None
 
 
+MARKERS = [
+    *(f"KV_TABLE seq=3 first=4 op={op} ids=17,18" for op in ("alloc", "share", "free")),
+    *(f"KV_BLOCK layer=0 kind=k addr=0x10 bytes=64 op={op}" for op in ("append", "move")),
+    *(f"META version=0.1.0 grammar=tk1 pid=7 markers={m} again=1" for m in ("nvtx", "sidecar")),
+    "META version=0.1.0 grammar=tk1 pid=7 markers=nvtx degraded=1 again=1",
+    "ALLOC source=torch_segment addr=0x10 bytes=64 stream=0x0",
+    "ALLOC source=torch_block addr=0x10 bytes=64 requested=60",
+]
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_every_word_that_the_hooks_write_passes(marker):
+    assert Texts().column(pl.Series([marker])).to_list() == [marker]
+    assert MARK not in Texts().column(pl.Series([f"{marker} {MARK}"]))[0]
+    assert MARK not in Texts().column(pl.Series([f"{marker} op={MARK}"]))[0]
+
+
+def test_the_name_of_an_engine_goes_and_still_joins_its_markers():
+    names = [f"KV_TABLE seq=1 op=alloc ids=4 engine={MARK}-{i} group=0" for i in (0, 1, 0)]
+    pool = f"KV_POOL layer=0 kind=k addr=0x10 bytes=64 engine={MARK}-1"
+    assert Texts().column(pl.Series([*names, pool])).to_list() == [
+        "KV_TABLE seq=1 op=alloc ids=4 engine=-1 group=0",
+        "KV_TABLE seq=1 op=alloc ids=4 engine=-2 group=0",
+        "KV_TABLE seq=1 op=alloc ids=4 engine=-1 group=0",
+        "KV_POOL layer=0 kind=k addr=0x10 bytes=64 engine=-2",
+    ]
+
+
+def test_a_paged_cache_is_judged_the_same_when_redacted(tmp_path, capsys):
+    export = Export().gpu()
+    export.mark(
+        1, "KV_POOL layer=0 kind=k addr=0x10000 bytes=3200000 stride=32000 blocks=100 engine=lab-0"
+    )
+    for i in range(8):
+        export.mark(10 + i, f"KV_TABLE seq=1 first={i} op=alloc ids={(7 * i) % 50} engine=lab-0")
+    path = export.write(tmp_path / "r.sqlite")
+    _, plain, _ = answers(path, capsys)
+    _, redacted, _ = answers(path, capsys, "--redact")
+    judged = numbers(json.loads(redacted))
+    assert judged == numbers(json.loads(plain))
+    assert ["kv_fragmentation"] == sorted({name for name, *_ in judged})
+    assert "lab-0" not in redacted
+
+
 def test_nvtx_text_passes_when_it_is_asked_to(fixture_path, capsys):
     path = fixture_path("int4_dequant")
     hidden, _, _ = answers(path, capsys, "--redact")

@@ -24,12 +24,16 @@ __all__ = ["RedactedLoader", "Texts", "redacted_gpu", "redacted_report"]
 
 _SAFE_VALUES = sorted(
     {"k", "v", "kv", "prefill", "decode", "mixed", "text", "payload", "both", "off", "tk1"}
+    | {"alloc", "share", "free", "append", "move", "nvtx", "sidecar", "none"}
+    | {"torch_segment", "torch_block"}
     | {word for words in WORDS.values() for word in words.values()}
 )
 _VALUE = rf"(?:0x[0-9a-fA-F]{{1,16}}|-?\d+(?:[.,]\d+)*,?|{'|'.join(_SAFE_VALUES)})"
 _KEYS = "|".join(sorted({key for event in EVENTS.values() for key in event.keys}))
-MARKER = rf"^(?:{'|'.join(sorted(EVENTS))})(?: (?:{_KEYS}|device|stream|again)={_VALUE})*$"
+MARKER = rf"^(?:{'|'.join(sorted(EVENTS))})(?: (?:{_KEYS}|device|stream|again|degraded|requested)={_VALUE})*$"
 """A marker whose every key and value is of a known form."""
+_ENGINE = re.compile(r"(?<= engine=)\S+")
+_MARKER = re.compile(MARKER)
 _PASS = rf"{MARKER}|^tk\.[a-z]{{1,12}}$|^p?nccl[A-Z][A-Za-z]{{1,40}}$"
 _NUMBERED = re.compile(r"(?i)\b(?:(?:step|iter|iteration)\b[ =:#]*|layer[ =:]*)\d{1,9}\b")
 _PLAIN = re.compile(
@@ -80,6 +84,7 @@ class Texts:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
+        self._engines: dict[str, int] = {}
 
     def column(self, texts: pl.Series) -> pl.Series:
         """Return `texts` (String) with every text that is not known to be harmless replaced."""
@@ -88,11 +93,18 @@ class Texts:
         return texts.replace(unknown, stand_ins)
 
     def one(self, text: str) -> str:
-        """Return a stand-in for one text that keeps the step and layer numbers in it."""
+        """Return a stand-in for one text that keeps a marker, or the step and layer numbers."""
+        marker = _ENGINE.sub(self._engine, text)
+        if _MARKER.fullmatch(marker):
+            return marker
         rest = _NUMBERED.sub(lambda m: re.sub(r"\d+", "N", m[0]), text)
         if all(_PLAIN.fullmatch(word) for word in _WORD.findall(rest)):
             return text if text.isascii() else self._number(rest)
         return " ".join([self._number(rest), *_NUMBERED.findall(text), *_MEMORY.findall(text)])
+
+    def _engine(self, name: re.Match[str]) -> str:
+        """Stand in for the name that joins a cache's tables with its pools: below 0, as none is."""
+        return f"-{self._engines.setdefault(name[0], len(self._engines) + 1)}"
 
     def _number(self, rest: str) -> str:
         return f"text-{self._numbers.setdefault(rest, len(self._numbers) + 1)}"
