@@ -93,6 +93,29 @@ def test_a_gpu_that_two_clocks_saw_has_the_sum_of_both(diagnose):
     assert (gpu.span_ns, gpu.busy_ns, gpu.n_kernels) == (58_600_000, 18_000_000, 60)
 
 
+def copying(rank: int, *, stepped: bool) -> Export:
+    """A rank whose cache of a GiB moves once a step of 9 ms."""
+    e = Export().gpu(uuid=f"u{rank}", memoryBandwidth=4_000_000_000_000)
+    for i in range(10):
+        begin = 1_000 + i * 10_000_000
+        if stepped:
+            e.range(begin, begin + 9_500_000, f"step {i}")
+        e.kernel(begin + 100, begin + 9_000_100, GEMM, launch=begin + 50)
+        place = f"addr={(1 << 45) + i * (1 << 33):#x} bytes={1 << 30}"
+        e.mark(begin + 60, f"KV_REALLOC layer=0 kind=k {place}")
+    return e
+
+
+@pytest.mark.parametrize("stepped", [True, False])
+def test_a_cache_is_compared_with_the_steps_of_its_own_rank(diagnose, stepped):
+    alone = diagnose(copying(0, stepped=stepped)).frames["kv_fragmentation"]["copies"]
+    both = diagnose(*(copying(rank, stepped=stepped) for rank in (0, 1)))
+    copies = both.frames["kv_fragmentation"]["copies"]
+    assert copies.height == 2
+    assert set(copies["copy_frac"]) == set(alone["copy_frac"])
+    assert alone["copy_frac"].item() > 0.04
+
+
 def test_strings_given_twice_do_not_multiply_what_they_name(diagnose):
     e = Export().gpu().range(0, 10, "step 1").kernel(0, 100, DEQUANT, launch=1)
     e.kernel(100, 200, GEMM, launch=2).kernel(200, 300, GEMM, launch=3)

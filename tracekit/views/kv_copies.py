@@ -7,7 +7,7 @@ import polars as pl
 from tracekit.model.hardware import lookup, peak_bandwidth
 from tracekit.model.trace import Gpu, Trace, view
 from tracekit.numerics import strides
-from tracekit.views.activity import activity
+from tracekit.views.activity import clock_spans
 from tracekit.views.attribution import steps
 from tracekit.views.kv import KvCache, kv_cache
 
@@ -92,7 +92,7 @@ _CHAINS = pl.Schema(
 )
 
 
-@view("gpus", of=[kv_cache, steps, activity])
+@view("gpus", of=[kv_cache, steps, clock_spans])
 def kv_copies(trace: Trace) -> pl.DataFrame:
     """Compare the time that relocations take at least with the time of the steps they fall into.
 
@@ -100,8 +100,8 @@ def kv_copies(trace: Trace) -> pl.DataFrame:
         One row a pool and step group that has relocations: pool_id, step_group (null: outside of
         steps, or there are none), n_steps, moves, copied_bytes, copy_ns (reading and writing
         those bytes at peak bandwidth; null when that is unknown), step_ns (GPU spans of the
-        group's steps; without any steps the span of all device work; null outside), copy_frac,
-        sorted.
+        group's steps in the pool's own process; without any steps the span of all device work;
+        null outside), copy_frac, sorted.
     """
     cache = kv_cache(trace)
     moved = cache.records.filter("moved")
@@ -114,11 +114,12 @@ def kv_copies(trace: Trace) -> pl.DataFrame:
     )
     all_steps = steps(trace)
     frame = _with_step(frame, all_steps)
-    sums = frame.group_by("pool_id", "step_group").agg(
+    sums = frame.group_by("report", "pid", "pool_id", "step_group").agg(
         pl.len().cast(pl.Int64).alias("moves"), pl.col("copied_bytes").sum()
     )
-    spans = _spans(trace, all_steps)
-    joined = sums.join(spans, on="step_group", how="left", nulls_equal=True)
+    spans = _spans(trace, all_steps, sums.select("report", "pid").unique())
+    owner = ["report", "pid", "step_group"]
+    joined = sums.join(spans, on=owner, how="left", nulls_equal=True)
     rates = _rates(trace, cache)
     joined = joined.join(rates, on="pool_id", how="left")
     copy = READ_AND_WRITE * pl.col("copied_bytes") * 1e9 / pl.col("bytes_per_s")
@@ -158,18 +159,19 @@ def _with_step(events: pl.DataFrame, all_steps: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(pl.when(inside).then("step_group").alias("step_group"))
 
 
-def _spans(trace: Trace, all_steps: pl.DataFrame) -> pl.DataFrame:
-    """GPU time of each step group; without any step the whole span under a null group."""
+def _spans(trace: Trace, all_steps: pl.DataFrame, owners: pl.DataFrame) -> pl.DataFrame:
+    """GPU time of each process and step group; without any step the whole span, a null group."""
     known = all_steps.drop_nulls("gpu_start_ns")
     if known.is_empty():
-        work = activity(trace)
-        span = work.select(pl.col("end_ns").max() - pl.col("start_ns").min()).item()
-        return pl.DataFrame(
-            {"step_group": [None], "n_steps": [0], "step_ns": [span]},
-            schema={"step_group": pl.String, "n_steps": pl.Int64, "step_ns": pl.Int64},
+        return owners.join(clock_spans(trace), on="report").select(
+            "report",
+            "pid",
+            pl.lit(None, pl.String).alias("step_group"),
+            pl.lit(0, pl.Int64).alias("n_steps"),
+            (pl.col("end_ns") - pl.col("start_ns")).alias("step_ns"),
         )
     length = pl.col("gpu_end_ns") - pl.col("gpu_start_ns")
-    return known.group_by(pl.col("group").alias("step_group")).agg(
+    return known.group_by("report", "pid", pl.col("group").alias("step_group")).agg(
         pl.len().cast(pl.Int64).alias("n_steps"), length.sum().alias("step_ns")
     )
 
