@@ -1,8 +1,8 @@
-"""One column load in one process: `python -m benchmarks.loads WAY WORK REPORT SMALL_REPORT`.
+"""One way to load columns: `python -m benchmarks.loads WAY WORK REPORT SMALL_REPORT`.
 
 The same load of a small report comes first, outside the clock, so that imports and compiled code
-do not count. Prints one JSON object: seconds, cpu_seconds, rows, and a checksum that must be the
-same for every way.
+do not count. Then each line on standard input asks for one load, answered by one JSON object:
+seconds, cpu_seconds, rows, and a checksum that must be the same for every way.
 """
 
 from __future__ import annotations
@@ -182,17 +182,15 @@ def _checksum(frame: pl.DataFrame | pd.DataFrame, work: Load) -> list[int]:
     return [*sums.values(), nulls]
 
 
-def load(way: str, work: str, path: Path, small: Path) -> dict[str, Any]:
+def load(way: str, work: str, path: Path) -> dict[str, Any]:
     """Load once and say how long it took.
 
     Args:
         way: Key of `WAYS`.
         work: Key of `WORKS`.
         path: Report to load from.
-        small: Report for the load before the clock starts.
     """
     function, what = WAYS[way], WORKS[work]
-    function(small, what)
     gc.collect()
     wall, cpu = time.perf_counter(), time.process_time()
     frame = function(path, what)
@@ -203,5 +201,13 @@ def load(way: str, work: str, path: Path, small: Path) -> dict[str, Any]:
     return {**times, "rows": len(frame), "checksum": _checksum(frame, what)}
 
 
+def main(way: str, work: str, path: Path, small: Path) -> None:
+    """Load as often as asked."""
+    load(way, work, small)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(load(way, work, path)), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(load(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4]))

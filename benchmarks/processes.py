@@ -11,9 +11,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["Case", "Run", "Series", "interleaved", "measure", "python"]
 
@@ -89,6 +90,8 @@ class Case:
         series: Receives the runs.
         command: Arguments; the first is the program.
         reports: Whether the child prints a JSON object with its own times.
+        stays: Whether one child serves all rounds: it prints a line when it is ready, then answers
+            each line with such an object.
         env: Variables on top of the environment.
         prepare: Called before each run, outside the clock.
         fine: Exit codes that count as success.
@@ -97,6 +100,7 @@ class Case:
     series: Series
     command: Sequence[str]
     reports: bool = False
+    stays: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     prepare: Callable[[], object] | None = None
     fine: frozenset[int] = frozenset({0})
@@ -120,17 +124,19 @@ def interleaved(cases: Sequence[Case], rounds: int, tell: Callable[[str], None])
     Returns:
         The series of all cases.
     """
-    for number in range(rounds):
-        turn = number % len(cases)
-        for case in (*cases[turn:], *cases[:turn]):
-            series = case.series
-            if series.note.startswith("failed"):
-                continue
-            tell(f"round {number + 1}/{rounds}  {series.suite}: {series.work}, {series.way}")
-            try:
-                series.runs.append(measure(case))
-            except (subprocess.SubprocessError, OSError, ValueError) as error:
-                series.note, series.runs = f"failed: {str(error)[:300]}", []
+    with ExitStack() as stack:
+        once = {c.series.way: stack.enter_context(_Server(c)).ask for c in cases if c.stays}
+        for number in range(rounds):
+            turn = number % len(cases)
+            for case in (*cases[turn:], *cases[:turn]):
+                series = case.series
+                if series.note.startswith("failed"):
+                    continue
+                tell(f"round {number + 1}/{rounds}  {series.suite}: {series.work}, {series.way}")
+                try:
+                    series.runs.append(once[series.way]() if case.stays else measure(case))
+                except (subprocess.SubprocessError, OSError, ValueError) as error:
+                    series.note, series.runs = f"failed: {str(error)[:300]}", []
     return [case.series for case in cases]
 
 
@@ -144,8 +150,7 @@ def measure(case: Case) -> Run:
     """
     if case.prepare is not None:
         case.prepare()
-    path = os.pathsep.join([str(ROOT), str(ROOT / "injectors"), os.environ.get("PYTHONPATH", "")])
-    env = {**os.environ, "PYTHONPATH": path, **case.env}
+    env = _environment(case)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         before = time.perf_counter()
         child = subprocess.Popen(case.command, stdout=out, stderr=err, env=env, cwd=ROOT)
@@ -167,6 +172,54 @@ def measure(case: Case) -> Run:
         len(printed),
         said,
     )
+
+
+def _environment(case: Case) -> dict[str, str]:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "injectors"), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path, **case.env}
+
+
+class _Server:
+    """A child that is asked again and again."""
+
+    def __init__(self, case: Case) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the child)
+        self._child = subprocess.Popen(
+            case.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            env=_environment(case),
+            cwd=ROOT,
+        )
+
+    def ask(self) -> Run:
+        """Let it do its work once."""
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        watch, line = _Watch(self._child), b""
+        # A child that died has said why on standard error.
+        with suppress(BrokenPipeError):
+            self._child.stdin.write(b"\n")
+            self._child.stdin.flush()
+            line = self._child.stdout.readline()
+        peak = watch.stop()
+        if not line:
+            self._errors.seek(0)
+            complaint = self._errors.read().decode(errors="replace").strip()
+            raise subprocess.SubprocessError((complaint.splitlines() or ["no answer"])[-1])
+        said = json.loads(line)
+        return Run(said["seconds"], said["cpu_seconds"], peak, len(line), said)
+
+    def __enter__(self) -> Self:
+        assert self._child.stdout is not None
+        self._child.stdout.readline()  # "ready": nothing else runs while a case is timed
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        with suppress(BrokenPipeError):
+            self._child.communicate()
+        self._errors.close()
 
 
 class _Watch:

@@ -28,7 +28,7 @@ BASELINES = {
 """Suite -> the way that the others are faster than, and the one that they are slower than."""
 KINDS = ("seconds", "cpu_seconds")
 TITLES = {
-    "loads": "Column loads, each in a fresh process, imports and compiled code outside the clock",
+    "loads": "Column loads, a process a way, imports and compiled code outside the clock",
     "whole": "All analyses, whole process",
     "growth": "Growth with the size of the report",
     "cold": "Starting up",
@@ -170,7 +170,7 @@ def _slope(series: Sequence[Series], kind: str) -> str:
 def _seconds(value: float | None) -> str:
     if value is None:
         return ""
-    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.2f} s"
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.2f} s"
 
 
 def _megabytes(value: int | None) -> str:

@@ -91,7 +91,7 @@ def loads(plan: Plan) -> list[Series]:
                 absent.append(series)
                 continue
             command = python("-m", "benchmarks.loads", way, work, str(path), str(small))
-            cases.append(Case(series, command, reports=True))
+            cases.append(Case(series, command, stays=True))
         measured = interleaved(cases, plan.rounds, plan.tell)
         _check_same(measured)
         found += measured + absent

@@ -71,7 +71,7 @@ def test_every_way_to_load_reads_the_same(report, work):
         if way in MODULES and not _installed(MODULES[way]):
             print(f"{way} is not installed: not compared")
             continue
-        said = load(way, work, report, report)
+        said = load(way, work, report)
         sums[way] = (said.get("rows"), said.get("checksum"))
     assert sums.pop("cat") == (None, None)
     assert len(sums) >= 4
@@ -112,6 +112,9 @@ def test_an_absent_tool_and_a_failing_one_are_said(tmp_path):
     code = "import sys; sys.exit('no such thing')"
     interleaved([Case(bad, python("-c", code))], 3, lambda _: None)
     assert (bad.runs, bad.note) == ([], "failed: no such thing")
+    dead = Series("loads", "a load", "dead")
+    interleaved([Case(dead, python("-c", code), stays=True)], 3, lambda _: None)
+    assert (dead.runs, dead.note) == ([], "failed: no such thing")
     gone = Series("tools", "all analyses", "gone", note="not installed")
     text = as_markdown([bad, gone], {"date": "today"})
     assert "failed: no such thing" in text
