@@ -205,7 +205,9 @@ class Emitter:
     def _degrade(self, category: str) -> None:
         self._moved.add(category)
         self._meta(again=True, degraded=True)
-        where = "go to the sidecar" if self._sidecar is not None else "stop (no TRACEKIT_SIDECAR)"
+        where = (
+            "go to the markers file" if self._sidecar is not None else "stop (no TRACEKIT_SIDECAR)"
+        )
         note(
             f"{category} markers cost more than {_share_frac():.3g} of the step time and {where};"
             " TRACEKIT_BUDGET sets the share"

@@ -47,6 +47,9 @@ def test_alone_it_is_a_report_without_device_work(tmp_path):
     d = analyze([path])
     assert d.overview.perspective == ("no accelerator activity recorded",)
     assert d.reports[0].tables["nvtx"] == 2
+    assert d.reports[0].product == "marker file of tracekit run"
+    assert d.quality == ()
+    assert analyze([path], redact="yes").reports[0].product == d.reports[0].product
     with open_trace([path]) as (trace, _):
         assert marks(trace)["t_ns"].to_list() == [0, 10]
     assert any(
@@ -100,3 +103,12 @@ def test_damaged_marker_files_are_refused_in_one_line(tmp_path, content, says):
     path.write_text(content)
     with pytest.raises(DamagedReportError, match=says):
         analyze([path])
+
+
+def test_markers_that_lie_beside_a_report_and_were_not_given_are_named(tmp_path):
+    report = Export().kernel(1_000, 1_100, "nvjet_tst_64x8").write(tmp_path / "run.sqlite")
+    beside = sidecar(tmp_path / "run.markers.jsonl", CACHE)
+    said = "run.markers.jsonl lies beside run.sqlite and was not given"
+    assert any(q.text.startswith(said) for q in analyze([report]).quality)
+    assert not any(said in q.text for q in analyze([report, beside]).quality)
+    assert not any(said in q.text for q in analyze([tmp_path]).quality)

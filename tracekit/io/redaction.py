@@ -30,7 +30,8 @@ _SAFE_VALUES = sorted(
 )
 _VALUE = rf"(?:0x[0-9a-fA-F]{{1,16}}|-?\d+(?:[.,]\d+)*,?|{'|'.join(_SAFE_VALUES)})"
 _KEYS = "|".join(sorted({key for event in EVENTS.values() for key in event.keys}))
-MARKER = rf"^(?:{'|'.join(sorted(EVENTS))})(?: (?:{_KEYS}|device|stream|again|degraded|requested)={_VALUE})*$"
+_ALSO = "device|stream|again|degraded|requested"
+MARKER = rf"^(?:{'|'.join(sorted(EVENTS))})(?: (?:{_KEYS}|{_ALSO})={_VALUE})*$"
 """A marker whose every key and value is of a known form."""
 _ENGINE = re.compile(r"(?<= engine=)\S+")
 _MARKER = re.compile(MARKER)
@@ -58,7 +59,7 @@ _GPU = re.compile(
     r"|Blackwell|Server|Workstation|Edition|NVL|PCIe)){0,5}"
 )
 _CHIP = re.compile(r"[A-Z]{2}\d{2}[0-9A-Z]{0,3}")
-_PRODUCT = re.compile(r"NVIDIA Nsight (?:Systems|Compute)(?: [\d.]+)?")
+_PRODUCT = re.compile(r"NVIDIA Nsight (?:Systems|Compute)(?: [\d.]+)?|marker file of tracekit run")
 _VERSION = re.compile(r"[\d.]+")
 _SIZE = r"[\d.]{1,12} (?:bytes|[KMGT]iB)"
 _OUT_OF_MEMORY = (

@@ -77,6 +77,7 @@ def open_inputs(
         else:
             _refuse_twin(inputs.readers, one, path)
             inputs.readers.append(one)
+    _note_markers(files, inputs)
     _place(sidecars, inputs)
     if not inputs.readers and not inputs.ncu:
         raise failures[0]
@@ -123,6 +124,19 @@ def _note_stale(path: Path, reader: ReportReader) -> None:
             f"{report.name} is newer than {path.name}: the export may be of an earlier capture;"
             f" run: nsys export -t sqlite --force-overwrite=true -o {path.name} {report.name}"
         )
+
+
+def _note_markers(files: Sequence[Path], inputs: Inputs) -> None:
+    """Say of a report that markers of its run lie beside it and were not given."""
+    reports = {reader.report.name: reader.report for reader in inputs.readers}
+    for path in files:
+        stem = _stem(path, REPORT_SUFFIXES)
+        beside = path.with_name(f"{stem}{MARKER_SUFFIX}")
+        if stem and path.name in reports and beside not in files and os.path.exists(beside):  # noqa: PTH110
+            note = (
+                f"{beside.name} lies beside {path.name} and was not given: give it for its markers"
+            )
+            reports[path.name].notes.append(note)
 
 
 def _refuse_twin(readers: Sequence[ReportReader], one: ReportReader, path: Path) -> None:

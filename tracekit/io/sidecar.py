@@ -30,6 +30,7 @@ __all__ = ["MarkerSource", "Sidecar", "attach", "open_sidecar"]
 MAGIC = b'{"tracekit_sidecar":'
 FORMATS = (1,)
 MARK, PUSH_POP = 34, 59
+PRODUCT = "marker file of tracekit run"
 _PID_SHIFT, _HARDWARE = 24, 1 << 56
 _LINES = pl.Schema(
     {
@@ -38,6 +39,12 @@ _LINES = pl.Schema(
         "pid": pl.Int64(),
         "tid": pl.Int64(),
         "text": pl.String(),
+    }
+)
+_META = pl.DataFrame(
+    {
+        "name": ["EXPORT_PRODUCT_NAME", "EXPORT_SCHEMA_VERSION"],
+        "value": [PRODUCT, str(FORMATS[-1])],
     }
 )
 
@@ -180,12 +187,13 @@ class MarkerSource:
         self._frames = {
             "NVTX_EVENTS": self._nvtx,
             "TARGET_INFO_SESSION_START_TIME": pl.DataFrame({"utcEpochNs": [epoch]}),
+            "META_DATA_EXPORT": _META,
         }
 
     def tables(self) -> dict[str, dict[str, str]]:
         """Return the tables, see `TableSource.tables`."""
         return {
-            n: {c: "TEXT" if c == "text" else "INTEGER" for c in f.columns}
+            n: {c: "TEXT" if t == pl.String else "INTEGER" for c, t in f.schema.items()}
             for n, f in self._frames.items()
         }
 

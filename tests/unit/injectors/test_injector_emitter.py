@@ -145,7 +145,7 @@ def test_beyond_the_budget_kv_markers_go_to_the_sidecar(
     overrun(clock, tool, monkeypatch)
     injectors.kv_free(layer=77)
     shared.drain()
-    assert "go to the sidecar" in capsys.readouterr().err
+    assert "go to the markers file" in capsys.readouterr().err
     written = [json.loads(line) for line in next(tmp_path.glob("*.jsonl")).read_text().splitlines()]
     assert written[-1]["text"] == "KV_FREE layer=77"
 
