@@ -190,7 +190,7 @@ def _unknown(analysis: Analysis, missing: tuple[str, ...], trace: Trace) -> Find
         id=f"{analysis.name}/missing",
         level=Level.UNKNOWN,
         title=title,
-        missing=(Missing(f"tables absent or empty: {what}", missing),),
+        missing=(Missing(f"rows in {what}", missing),),
     )
     return _with_commands(finding, trace)
 

@@ -72,6 +72,10 @@ def test_info_shows_what_can_be_judged(fixture_path, capsys):
     assert "CUPTI_ACTIVITY_KIND_KERNEL 240" in out
     assert "NVIDIA H200" in out
     assert "yes dequant_stall" in out
+    assert "? kv_fragmentation: needs markers that say where KV blocks lie" in out
+    assert "yes kv_fragmentation" not in out
+    assert "yes l2_miss" not in out
+    assert "one interned string " in out
     assert cli.call(["info", str(fixture_path("nvtx_only_2022_4"))]) == 0
     out = capsys.readouterr().out
     assert "no accelerator activity recorded" in out
@@ -120,7 +124,7 @@ def test_c04_a_window_outside_the_capture_says_what_it_covers(tmp_path, capsys):
     export.kernel(155_000_000_000, 156_000_000_000)
     path = export.write(tmp_path / "r.sqlite")
     assert cli.call(["analyze", str(path), "--window", "0:10s"]) == 3
-    assert "capture covers 155.0-156.0 s" in capsys.readouterr().err
+    assert "capture covers 155.000000-156.000000 s" in capsys.readouterr().err
 
 
 def test_some_inputs_unreadable_is_4_and_says_which(tmp_path, capsys):

@@ -189,7 +189,8 @@ def _listing(target: Path, made: Archive, note: SliceNote | None, options: dict[
         f"{printable(str(target))} {verb} {size(len(made.content))} of at most {most}", "bold"
     )
     rows = [(p.name, size(len(p.content)), size(p.packed_bytes), p.about) for p in made.parts]
-    page.columns(("file", "size", "packed", "what it is"), rows, (False, True, True, False), 2)
+    heads = ("file", "size", "packed", "what it is")
+    page.columns(heads, rows, (False, True, True, False), 2, wrap=True)
     page.fields(("Dropped", f"{d.name} ({size(d.n_bytes)}): {d.what}") for d in made.dropped)
     page.fields([("Slice", slice_line(note) if note else "")])
     return page.text()

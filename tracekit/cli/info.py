@@ -78,9 +78,13 @@ def _tables(page: Lines, found: Inspection) -> None:
     from tracekit.report.names import shorten
     from tracekit.report.units import count
 
-    rows = [(CATALOG[n].sources[0], count(k), CATALOG[n].doc) for n, k in found.rows.items() if k]
+    rows = [
+        (CATALOG[n].sources[0], count(k), CATALOG[n].doc.partition(";")[0].partition(" (")[0])
+        for n, k in found.rows.items()
+        if k
+    ]
     page.line()
-    page.columns(("table", "rows", "one row is"), rows, (False, True, False), indent=2)
+    page.columns(("table", "rows", "one row is"), rows, (False, True, False), indent=2, wrap=True)
     for table, reasons in sorted(found.report.dropped.items()):
         invalid = ", ".join(f"{count(n)} {reason}" for reason, n in sorted(reasons.items()))
         page.fields([("Invalid", f"{CATALOG[table].sources[0]}: {invalid}")])
@@ -91,14 +95,22 @@ def _tables(page: Lines, found: Inspection) -> None:
 
 
 def _analyses(page: Lines, found: Inspection) -> None:
+    from tracekit import analyses
     from tracekit.model.catalog import CATALOG, record_command
 
     page.line()
-    page.line("What can be judged", "bold")
+    page.line("What can be judged, as far as tables tell", "bold")
     missing: dict[str, None] = {}
     for name, tables in sorted(found.missing.items()):
-        sources = ", ".join(CATALOG[t].sources[0] for t in tables)
-        page.fields([("no" if tables else "yes", f"{name}: needs {sources}" if tables else name)])
+        analysis = analyses.load(name)
+        if tables:
+            sources = ", ".join(CATALOG[t].sources[0] for t in tables)
+            page.fields([("no", f"{name}: needs {sources}")])
+        elif analysis.requires:
+            page.fields([("yes", name)])
+        else:
+            needs = f"needs {analysis.needs}" if analysis.needs else "tracekit analyze tells"
+            page.fields([("?", f"{name}: {needs}")])
         missing |= dict.fromkeys(tables)
     if missing:
         page.line("To record what is missing:", indent=2)

@@ -46,15 +46,25 @@ def _describe(page: Lines, analysis: Analysis, *, full: bool) -> None:
     page.line(analysis.question, indent=2)
     page.fields(
         [
-            ("Needs", _tables(analysis.requires) or "nothing in particular"),
+            ("Needs", _needs(analysis)),
             ("Better with", _tables(analysis.uses)),
         ]
     )
-    page.line("Record all of it with:", "dim", 2)
+    what = "all of it"
+    if analysis.record:
+        page.line(f"Record {what} with:", "dim", 2)
+        page.command(analysis.record)
+        what = "its tables alone"
+    page.line(f"Record {what} with:", "dim", 2)
     page.command(record_command((*analysis.requires, *analysis.uses)))
     if full:
         _parameters(page, analysis)
     page.line()
+
+
+def _needs(analysis: Analysis) -> str:
+    parts = (_tables(analysis.requires), analysis.needs)
+    return "; ".join(p for p in parts if p) or "no table in particular"
 
 
 def _tables(names: tuple[str, ...]) -> str:

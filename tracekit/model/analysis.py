@@ -228,6 +228,8 @@ class Analysis:
         question: The question it answers, ending in "?".
         requires: Catalog tables without which it cannot say anything.
         uses: Catalog tables that it can do without.
+        needs: What it needs beside tables, in words; "" for nothing.
+        record: Command that records that, "" for the one that records its tables.
         results: Frames that `compute` returns, by name; the engine checks each.
         compute: Pure function of a narrowed trace and parameters. It is called even when
             required tables are missing only if `requires` is empty.
@@ -240,6 +242,8 @@ class Analysis:
     question: str
     requires: tuple[str, ...]
     uses: tuple[str, ...] = ()
+    needs: str = ""
+    record: str = ""
     results: tuple[Table, ...]
     compute: Callable[[Trace, Any], dict[str, pl.DataFrame]]
     verdict: Callable[[Frames, Any], Sequence[Finding]]

@@ -160,7 +160,12 @@ def fitted(
     """
     kept, dropped = sorted(parts, key=lambda p: p.name), tuple[Dropped, ...]()
     while True:
-        about = Part(README, readme(kept, dropped).encode(), "this text", ALWAYS)
+        about = Part(
+            README,
+            readme(kept, dropped).encode(),
+            "hashes, what was left out, how to make it",
+            ALWAYS,
+        )
         taken = _END_BYTES + about.packed_bytes + sum(p.packed_bytes for p in kept)
         if taken <= max_bytes:
             return tuple(sorted([about, *kept], key=lambda p: p.name)), dropped

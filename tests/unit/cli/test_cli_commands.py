@@ -73,6 +73,9 @@ def test_list_names_every_analysis_and_how_to_record(capsys):
         )
     assert "nsys profile -t cuda" in out
     assert "hardware.peak_gbps" in out
+    assert "Needs        markers that say where KV blocks lie" in out
+    assert "nothing in particular" not in out
+    assert "    tracekit run -o run -- YOUR_COMMAND\n" in out
 
 
 def test_list_of_one_analysis_shows_its_parameters(capsys):
