@@ -115,6 +115,6 @@ def _check_window(trace: Trace, whole: Trace, window: tuple[int, int]) -> None:
     high = max(int(str(f["end_ns"].max())) for f in seen)
     message = (
         f"window {window[0] / 1e9:.3f}-{window[1] / 1e9:.3f} s has no events;"
-        f" capture covers {low / 1e9:.1f}-{high / 1e9:.1f} s"
+        f" capture covers {low / 1e9:.6f}-{high / 1e9:.6f} s"
     )
     raise EmptyWindowError(message)
