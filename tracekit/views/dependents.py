@@ -86,7 +86,9 @@ def dependents(trace: Trace) -> pl.DataFrame:
         gpu, report, pid = group.select("gpu", "report", "pid").row(0)
         lane = work[gpu]
         end = group["end_ns"].to_numpy()
-        own = calls.filter((pl.col("report") == report) & (pl.col("pid") == pid))
+        # Exports whose device records name no process: any call of the report may have waited.
+        of_process = pl.lit(value=True) if pid is None else pl.col("pid") == pid
+        own = calls.filter((pl.col("report") == report) & of_process)
         found = _host_waited(own, end)
         launch = launched.slice(lane.first, lane.start.size).fill_null(_ALWAYS).to_numpy()
         for rows in lane.rows_by_stream():
