@@ -83,10 +83,7 @@ def _linked(rows: pl.DataFrame, chain_gap_ns: int) -> pl.DataFrame:
     follows &= pl.col("kind").shift(-1).is_in(CONSUMERS)
     by_stream = follows.fill_null(value=False)
     rows = rows.with_columns((~joined).fill_null(value=True).cum_sum().alias("chain"))
-    # Kernels of a CUDA graph may overlap on one stream: no moment of a chain counts twice.
-    before = pl.col("end_ns").cum_max().shift(1).over("chain")
-    return rows.with_columns(
-        pl.max_horizontal("start_ns", before).clip(upper_bound=pl.col("end_ns")).alias("from_ns"),
+    rows = rows.with_columns(
         by_stream.alias("by_stream"),
         *(
             pl.when(by_stream)
@@ -96,6 +93,10 @@ def _linked(rows: pl.DataFrame, chain_gap_ns: int) -> pl.DataFrame:
             for column, event in zip(_OWN, _NEXT, strict=True)
         ),
     ).filter(is_d)
+    # Kernels of a CUDA graph may overlap on one stream: no moment of a chain counts twice.
+    before = pl.col("end_ns").cum_max().shift(1).over("chain")
+    begins = pl.max_horizontal("start_ns", before).clip(upper_bound=pl.col("end_ns"))
+    return rows.with_columns(begins.alias("from_ns"))
 
 
 def _with_event_consumer(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:

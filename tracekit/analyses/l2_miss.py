@@ -62,7 +62,8 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     hits = kernel_hits(trace)
     layers = _layers(trace)
     names = kernel_names(trace).select("name_key", "name")
-    by_name = _rates(trace, hits.join(names, on="name_key", how="left"), ["gpu", "name", "kind"])
+    by_name = _rates(trace, hits, ["gpu", "name_key", "kind"])
+    by_name = by_name.join(names, on="name_key", how="left")
     summary: dict[str, Any] = {"n_layers": layers.height, "n_kv": kv_cache(trace).records.height}
     counted, by_layer = profiled(trace), counted_layers(trace)
     both = None if counted.is_empty() else matched(trace)
@@ -118,9 +119,9 @@ def _rates(trace: Trace, hits: pl.DataFrame, key: list[str]) -> pl.DataFrame:
 
 def _error(integral: pl.Expr, covered: pl.Expr) -> pl.Expr:
     """Standard error of a ratio of sums over executions (linearised); null for one execution."""
-    known = covered > 0
-    deviation = integral.filter(known) - integral.sum() / covered.sum() * covered.filter(known)
-    n = known.sum()
+    # Where nothing is covered the integral is 0, and so is the deviation.
+    deviation = integral - integral.sum() / covered.sum() * covered
+    n = (covered > 0).sum()
     spread = (deviation.pow(2).sum() * n / (n - 1)).sqrt() / covered.sum()
     return pl.when(n > 1).then(spread)
 

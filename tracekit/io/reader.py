@@ -144,6 +144,11 @@ class ReportReader:
     def _valid(self, entry: CatalogTable, frame: pl.DataFrame) -> pl.DataFrame:
         start, end = pl.col("start_ns"), pl.col("end_ns")
         absurd = ~start.is_between(-ABSURD_NS, ABSURD_NS) | ~end.is_between(-ABSURD_NS, ABSURD_NS)
+        empty = (end == start) & pl.lit(entry.name not in {"runtime", "overhead"})
+        doubtful = start.is_null() | end.is_null() | absurd | (end < start) | empty
+        zero = (start == 0) & (end == 0)
+        if not frame.select((doubtful | zero).any()).item():
+            return frame
         reasons = (
             pl.when(start.is_null() | end.is_null() | ((start == 0) & (end == 0)))
             .then(pl.lit("no timestamp"))
@@ -151,13 +156,11 @@ class ReportReader:
             .then(pl.lit("absurd time"))
             .when(end < start)
             .then(pl.lit("end before start"))
-            .when((end == start) & pl.lit(entry.name not in {"runtime", "overhead"}))
+            .when(empty)
             .then(pl.lit("zero length"))
         )
         marked = frame.with_columns(reasons.alias("_bad"))
         bad = marked.get_column("_bad")
-        if bad.null_count() == len(bad):
-            return frame
         counts = bad.drop_nulls().value_counts().sort("_bad")
         self.report.dropped[entry.name] = dict(counts.iter_rows())
         return marked.filter(pl.col("_bad").is_null()).drop("_bad")

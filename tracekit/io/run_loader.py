@@ -141,9 +141,11 @@ class RunLoader:
         schema = {"pid": pl.UInt32, "device": pl.Int32, "gpu": pl.Int16}
         mapping = pl.DataFrame(rows, schema=schema, orient="row")
         frame = frame.with_columns(pid)
-        return frame.join(
+        # Joined beside the frame: a join copies every column that goes through it.
+        found = frame.select("pid", "device").join(
             mapping, on=["pid", "device"], how="left", nulls_equal=True, maintain_order="left"
         )
+        return frame.with_columns(found["gpu"])
 
     def _map_devices(self) -> list[dict[tuple[int | None, int], int]]:
         """Number the physical GPUs of all reports; return (pid, ordinal) -> index per report."""

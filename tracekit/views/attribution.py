@@ -159,8 +159,8 @@ def attribution(trace: Trace) -> pl.DataFrame:
 
 
 def _named(reason: NDArray[np.int64]) -> pl.Series:
-    names = dict(enumerate(REASON.categories))
-    return pl.Series("reason", reason.astype(np.uint8)).replace_strict(names, return_dtype=REASON)
+    names = pl.Series(REASON.categories).cast(REASON)
+    return names[pl.Series(reason.astype(np.uint32))].alias("reason")
 
 
 @view(of=[activity, attribution, step_ranges])

@@ -68,4 +68,8 @@ def kernels(trace: Trace) -> pl.DataFrame:
     """
     keys = _names_by_id(trace).select(*_IDS, "name_key", "kind", "is_comm")
     frame = trace.frame("kernels")
-    return frame.join(keys, on=_IDS, how="left", nulls_equal=True, maintain_order="left")
+    # Joined beside the frame, whose columns are millions of rows long and need no second copy.
+    found = frame.select(_IDS).join(
+        keys, on=_IDS, how="left", nulls_equal=True, maintain_order="left"
+    )
+    return frame.hstack(found.drop(_IDS))

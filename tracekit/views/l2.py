@@ -20,7 +20,6 @@ from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution
 from tracekit.views.metrics import HIT_RATES, OCCUPANCY, metric_names, samples_of
-from tracekit.views.ranges import ranges
 
 __all__ = ["HIT_RATES", "OCCUPANCY", "HitCounter", "hit_counters", "kernel_hits"]
 
@@ -92,7 +91,7 @@ KERNEL_HITS = pl.Schema(
         "layer": pl.Int32(),
         "name_key": pl.UInt32(),
         "kind": pl.String(),
-        "label": pl.String(),
+        "range": pl.UInt32(),
         "start_ns": pl.Int64(),
         "end_ns": pl.Int64(),
         "launch_start_ns": pl.Int64(),
@@ -107,13 +106,13 @@ KERNEL_HITS = pl.Schema(
 )
 
 
-@view(of=[hit_counters, activity, attribution, ranges])
+@view(of=[hit_counters, activity, attribution])
 def kernel_hits(trace: Trace) -> pl.DataFrame:
     """Return what the L2 hit-rate samples say about every kernel of a sampled GPU.
 
     Returns:
         One row a kernel execution, by gpu and start: gpu, layer (null when unknown), name_key,
-        kind, label (text of its range), start_ns, end_ns, launch_start_ns, cells (fully inside;
+        kind, range (row in `ranges`), start_ns, end_ns, launch_start_ns, cells (fully inside;
         where there is none, those that overlap), valid_cells, raw_integral (counter value times
         covered ns of valid cells), covered_ns, subsample (no cell lies inside, weighed by overlap
         instead), warps_integral (resident-warp share times ns) and warps_ns.
@@ -123,7 +122,6 @@ def kernel_hits(trace: Trace) -> pl.DataFrame:
     kernels = activity(trace).select(columns).hstack(launches)
     kernels = kernels.filter(pl.col("source") == "kernel")
     counters = [(c, _occupancy(trace, c.gpu)) for c in hit_counters(trace)]
-    labels = ranges(trace)["text"]
     # Sorted by GPU: the kernels of one are a slice.
     gpus = kernels["gpu"].fill_null(_NO_GPU).to_numpy()
 
@@ -131,18 +129,13 @@ def kernel_hits(trace: Trace) -> pl.DataFrame:
         gpu = sampled[0].gpu
         begin, end = np.searchsorted(gpus, [gpu, gpu + 1])
         own = kernels.slice(begin, end - begin)
-        label = labels[own["range"].cast(pl.UInt32)] if len(labels) else _no_label(own.height)
-        own = own.with_columns(label.alias("label")).hstack(_hits(*sampled, own))
+        own = own.hstack(_hits(*sampled, own))
         return own.select(KERNEL_HITS.names()).cast(KERNEL_HITS)
 
     return pl.concat([pl.DataFrame(schema=KERNEL_HITS), *each(measured, counters)])
 
 
 _NO_GPU = -1
-
-
-def _no_label(height: int) -> pl.Series:
-    return pl.Series([None] * height, dtype=pl.String)
 
 
 def _occupancy(trace: Trace, gpu: int) -> sampling.Cells | None:

@@ -15,6 +15,7 @@ from tracekit.views.kv import kv_cache
 from tracekit.views.kv_layout import measure
 from tracekit.views.l2 import hit_counters, kernel_hits
 from tracekit.views.metrics import dram, level_over
+from tracekit.views.ranges import ranges
 
 __all__ = [
     "ATTENTION",
@@ -50,13 +51,18 @@ LAYER_KV: tuple[Column, ...] = (
 """Columns of `kv_of_layers` beside gpu and layer."""
 
 
-@view(of=[kernel_hits])
+@view(of=[kernel_hits, ranges])
 def layer_kernels(trace: Trace) -> pl.DataFrame:
     """Return the rows of `kernel_hits` that speak for layers, with `of`, what was chosen.
+
+    Their `label` is the text of their range.
 
     Attention kernels read the KV cache; where a trace has any in its layers, only they count.
     """
     inside = kernel_hits(trace).drop_nulls("layer")
+    texts = ranges(trace)["text"]
+    label = texts[inside["range"]] if len(texts) else inside["range"].cast(pl.String)
+    inside = inside.with_columns(label.alias("label"))
     attention = inside.filter(pl.col("kind") == ATTENTION)
     if attention.height:
         return attention.with_columns(pl.lit("attention kernels").alias("of"))

@@ -49,23 +49,21 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     user = (
         ranges(trace)
         .with_row_index("range")
-        .filter(pl.col("push_pop") & ~pl.col("domain_name").str.contains(LIBRARY_DOMAINS))
+        .filter(pl.col("push_pop") & ~pl.col("domain_name").is_in(_library_domains(trace)))
     )
     user = user.with_columns(thread_code().alias("thread"), pl.col("range").cast(pl.Int64))
     parent, _ = stacks.nest(
         user["start_ns"].to_numpy(), user["end_ns"].to_numpy(), user["thread"].to_numpy()
     )
-    text = pl.col("text")
-    marked = text.str.contains(_STEP_MARKERS)
-    looks = text.str.contains(STEP_TEXT)
-    marker_number = text.str.extract(r"\blayer=(\d+)").cast(pl.Int32, strict=False)
+    user = user.join(_read(user["text"]), on="text", how="left", maintain_order="left")
+    marked = pl.col("_marked")
+    explicit = marked.any().over("report", "pid")
+    int64 = pl.col("int64").cast(pl.Int32, strict=False)
     layer = (
-        pl.when(text.str.contains(_LAYER_MARKERS))
-        .then(pl.coalesce(marker_number, pl.col("int64").cast(pl.Int32, strict=False)))
-        .otherwise(text.str.extract(_LAYER_TEXT).cast(pl.Int32, strict=False))
+        pl.when("_layer_marker").then(pl.coalesce("_marker_layer", int64)).otherwise("_text_layer")
     )
     user = user.with_columns(
-        pl.when(marked.any().over("report", "pid")).then(marked).otherwise(looks).alias("is_step"),
+        pl.when(explicit).then(marked).otherwise("_looks").alias("is_step"),
         layer.alias("own_layer"),
     )
     own_step = np.where(user["is_step"].to_numpy(), user["range"].to_numpy(), -1)
@@ -77,6 +75,23 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
         "end_ns",
         _null_below_zero("step_range", _outermost(own_step, parent)),
         _null_below_zero("layer", _nearest(own_layer, parent)).cast(pl.Int32),
+    )
+
+
+def _library_domains(trace: Trace) -> list[str]:
+    names = ranges(trace)["domain_name"].unique()
+    return names.filter(names.str.contains(LIBRARY_DOMAINS)).sort().to_list()
+
+
+def _read(texts: pl.Series) -> pl.DataFrame:
+    """What each distinct text says; there are few beside the number of ranges."""
+    text = pl.col("text")
+    return pl.DataFrame({"text": texts.unique()}).with_columns(
+        text.str.contains(_STEP_MARKERS).alias("_marked"),
+        text.str.contains(STEP_TEXT).alias("_looks"),
+        text.str.contains(_LAYER_MARKERS).alias("_layer_marker"),
+        text.str.extract(r"\blayer=(\d+)").cast(pl.Int32, strict=False).alias("_marker_layer"),
+        text.str.extract(_LAYER_TEXT).cast(pl.Int32, strict=False).alias("_text_layer"),
     )
 
 
