@@ -154,7 +154,7 @@ def thresholds(rules: Sequence[Rule], params: Any) -> dict[str, tuple[float | No
 def scope(group: str, pools: pl.DataFrame) -> tuple[tuple[str, str], ...]:
     """Return what a finding about some pools is about."""
     gpus = ", ".join(map(str, pools["gpu"].drop_nulls().unique().sort().to_list()))
-    return (("gpu", gpus or "not stated"), ("pool", group))
+    return (("gpu", gpus or "not stated"), ("cache", group))
 
 
 def slug(group: str) -> str:

@@ -55,7 +55,9 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
 
 def _nothing(summary: dict[str, Any]) -> Finding:
     if summary["n_pool_markers"]:
-        title = f"not judged: {summary['n_pool_markers']} KV pools are stated, but no block tables"
+        n = summary["n_pool_markers"]
+        stated = "1 KV pool is stated" if n == 1 else f"{n} KV pools are stated"
+        title = f"not judged: {stated}, but no block tables"
         what = "block tables (KV_TABLE) or blocks (KV_BLOCK) of the process that schedules"
     elif summary["n_kv_markers"]:
         title = f"not judged: none of {summary['n_kv_markers']} KV markers states a usable block"

@@ -427,7 +427,7 @@ def test_without_markers_it_is_unknown_and_says_what_to_run(judge):
 
 def test_pools_without_block_tables_say_so(judge):
     _, found = judge(marked(f"KV_POOL layer=0 addr={BASE:#x} stride=64 blocks=9 block_bytes=64"))
-    assert "no block tables" in found["no-markers"].title
+    assert "1 KV pool is stated, but no block tables" in found["no-markers"].title
 
 
 @pytest.mark.parametrize(
