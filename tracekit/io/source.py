@@ -24,11 +24,8 @@ Reader = Literal["auto", "pages", "sqlite"]
 BATCH_ROWS = 1_000_000
 """Rows of a table that `TableSource.batches` aims at per frame."""
 
-LARGE_ROWS = 50_000
-"""Rows from which decoding pages pays for loading its compiled code.
-
-From about as many elements on, an analysis loads Numba for its own kernels anyway.
-"""
+LARGE_ROWS = 200_000
+"""Rows from which decoding pages pays: below, compiling it once costs more than SQLite takes."""
 
 
 @dataclass(frozen=True)
