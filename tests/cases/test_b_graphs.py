@@ -8,6 +8,7 @@ from tests.builders import Export, gid
 from tracekit.model.analysis import Level
 from tracekit.model.kernels import ApiKind
 from tracekit.views.attribution import attribution
+from tracekit.views.collectives import collectives
 from tracekit.views.overview import launch_counts
 
 MS = 1_000_000
@@ -96,7 +97,6 @@ def test_b06_executions_are_counted_from_kernels_not_from_host_markers(trace_of)
     e.call(2, 5, "cudaGraphLaunch_v10000", correlation=5)
     for i in range(200):
         e.kernel(100 + i, 101 + i, "ncclDevKernel_AllReduce_Sum_bf16_RING_LL", correlation=5)
-    collectives = pytest.importorskip("tracekit.views.collectives").collectives
     assert collectives(trace_of(e)).height == 200
 
 
