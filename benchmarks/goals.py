@@ -86,6 +86,13 @@ class _Book:
         pair = (PAGES, rival) if rival == "cat" else (rival, PAGES)
         return self.ratio("loads", work, *pair)
 
+    def share(self, part: str, whole: str) -> float | None:
+        """Return how long tracekit's load of a part takes, against that of the whole."""
+        below, above = (self.one("loads", work, PAGES) for work in (part, whole))
+        if below is None or above is None or below.seconds is None or above.seconds is None:
+            return None
+        return below.seconds / above.seconds
+
     def one(self, suite: str, work: str, way: str) -> Series | None:
         """Return a series, if it was measured."""
         found = self._of.get((suite, work, way))
@@ -135,8 +142,7 @@ def verdicts(series: Sequence[Series]) -> list[Verdict]:
         )
         for measured in [book.load(work, rival)]
     ]
-    filtered, every = (book.load(work, "cat") for work in (FILTERED, SAMPLES))
-    share = None if filtered is None or every is None else filtered / every
+    share = book.share(FILTERED, SAMPLES)
     found.append(Verdict("GPU_METRICS with a filter against all rows", "x", 1, False, share))
     return [*found, *_whole(book), *_growth(book), *_start(book)]
 
