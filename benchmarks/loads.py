@@ -162,6 +162,12 @@ WAYS: dict[str, Callable[[Path, Load], pl.DataFrame | pd.DataFrame | None]] = {
     "cat": _cat,
 }
 """Name of each way to load -> the function that does it."""
+def _from_pandas(frame: Any) -> pl.DataFrame:
+    """Return a pandas frame as a Polars one without pyarrow, which few have."""
+    columns = {str(n): frame[n].astype(object).where(frame[n].notna(), None) for n in frame.columns}
+    return pl.DataFrame({n: pl.Series(n, c.tolist(), strict=False) for n, c in columns.items()})
+
+
 MODULES = {"ADBC": "adbc_driver_sqlite", "connectorx": "connectorx"}
 """Module that a way needs beyond tracekit's own dependencies."""
 
@@ -171,7 +177,7 @@ def _checksum(frame: pl.DataFrame | pd.DataFrame, work: Load) -> list[int]:
     sums, nulls = dict.fromkeys(work.columns, 0), 0
     for low in range(0, len(frame), ROWS_AT_ONCE):
         piece = frame[low : low + ROWS_AT_ONCE]
-        part = piece if isinstance(piece, pl.DataFrame) else pl.from_pandas(piece)
+        part = piece if isinstance(piece, pl.DataFrame) else _from_pandas(piece)
         for name, dtype in work.columns.items():
             column = part.get_column(name)
             nulls += column.null_count()
