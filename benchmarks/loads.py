@@ -162,6 +162,8 @@ WAYS: dict[str, Callable[[Path, Load], pl.DataFrame | pd.DataFrame | None]] = {
     "cat": _cat,
 }
 """Name of each way to load -> the function that does it."""
+
+
 def _from_pandas(frame: Any) -> pl.DataFrame:
     """Return a pandas frame as a Polars one without pyarrow, which few have."""
     columns = {str(n): frame[n].astype(object).where(frame[n].notna(), None) for n in frame.columns}
