@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PagesSource"]
 
+FILTERED_FACTOR = 5
+"""How many times larger a table must be before decoding pays when the read is filtered."""
+
 MOST_THREADS = 8
 
 
@@ -117,7 +120,7 @@ class PagesSource:
         if table not in known:
             return self._fallback.batches(table, columns, where, rows)
         check_columns(known[table], columns, where)
-        if self._is_small(table):
+        if self._is_small(table, where):
             return self._fallback.batches(table, columns, where, rows)
         return self._decoded(table, columns, where, rows)
 
@@ -133,15 +136,17 @@ class PagesSource:
         """Close the source."""
         self.close()
 
-    def _is_small(self, table: str) -> bool:
+    def _is_small(self, table: str, where: Sequence[RowFilter]) -> bool:
         if self._least_rows <= 0:
             return False
+        # SQLite skips most rows of a filtered read in C; loading the decoder takes longer.
+        least = self._least_rows * (FILTERED_FACTOR if where else 1)
         try:
             plan = make_plan(self._fallback, table, {}, ())
             _, last = rowid_span(self._fallback, table, plan)
         except (UnusualTableError, DamagedReportError):
             return False  # No row ids, or worse: the read will tell.
-        return (last or 0) < self._least_rows
+        return (last or 0) < least
 
     def _decoded(
         self,
