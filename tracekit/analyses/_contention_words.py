@@ -120,7 +120,7 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             row["slowdown_lo_ratio"],
             row["slowdown_hi_ratio"],
             row["n_cont"],
-            f"slowdown: transfer beside over alone, {over}{each}; level by its lower end: "
+            f"slowdown: transfer beside over alone, {over}{each}; level needs its lower end: "
             + limits(params.slower_ratio, params.critical_ratio, ratio=True),
         ),
         Metric(
@@ -148,7 +148,7 @@ def _decisive(row: Row, params: Any) -> tuple[Metric, ...]:
     if row["comm_lost_frac"] is None:
         return ()
     gates = limits(params.warn_frac, params.critical_frac)
-    doc = f"lost to all kinds of work beside; level by this too: {gates}"
+    doc = f"lost to all kinds of work beside; level needs this too: {gates}"
     return (Metric("lost_to_all_frac", row["comm_lost_frac"], "1", doc=doc),)
 
 

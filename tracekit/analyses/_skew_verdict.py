@@ -184,7 +184,7 @@ def _metrics(
         for w in _waits(frames, row).head(8).iter_rows(named=True)
     ]
     ratio = limits(params.warn_skew_ratio, params.critical_skew_ratio, ratio=True)
-    share = f"wait of {waiting['rank']}, of {_of(row, waiting)}; level by this too: "
+    share = f"wait of {waiting['rank']}, of {_of(row, waiting)}; level needs this too: "
     doc = "step group that is worst, of which these numbers are"
     return (
         *([Metric("step_group", row["step_group"], doc=doc)] if rows.height > 1 else []),

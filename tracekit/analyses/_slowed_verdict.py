@@ -92,12 +92,12 @@ def _metrics(
             worst["slowdown_lo_ratio"],
             worst["slowdown_hi_ratio"],
             n,
-            f"slowdown: median inside over outside; level by its lower end: {ratio}",
+            f"slowdown: median inside over outside; level needs its lower end: {ratio}",
         ),
         Metric(
             "excess_ns", excess, "ns", n=worst["n_inside"], doc="excess over the median outside"
         ),
-        Metric("excess_frac", share, "1", doc=f"excess, of {of}; level by this too: {gates}"),
+        Metric("excess_frac", share, "1", doc=f"excess, of {of}; level needs this too: {gates}"),
         Metric("hidden_ns", hidden, "ns", doc="hidden: communication meanwhile"),
     )
 
