@@ -108,7 +108,7 @@ def _by_name(trace: Trace) -> pl.DataFrame:
     work = activity(trace).hstack(attribution(trace).select("step"))
     length = pl.col("end_ns") - pl.col("start_ns")
     inside = pl.col("step").is_not_null()
-    rows = work.group_by("name_key", "kind").agg(
+    rows = work.group_by("name_key", pl.col("kind").cast(pl.String)).agg(
         pl.len().cast(I64).alias("n"),
         length.sum().alias("time_ns"),
         length.filter(inside).sum().alias("in_steps_ns"),

@@ -6,7 +6,7 @@ import polars as pl
 
 from tests.builders import Export, gid
 from tracekit.model.analysis import Level
-from tracekit.views.activity import activity
+from tracekit.views.activity import activity, identified, recorded
 from tracekit.views.attribution import attribution
 
 
@@ -17,9 +17,10 @@ def test_d01_correlation_ids_are_per_process(trace_of):
             at = 1_000 * c + pid
             e.kernel(at, at + 10, "nvjet_tst_64x8", pid=pid, correlation=c, launch=c + pid)
     trace = trace_of(e)
-    work, found = activity(trace), attribution(trace)
+    work, found = identified(trace, activity(trace)), attribution(trace)
     assert found.height == work.height == 6
-    assert (found["launch_start_ns"] - work["correlation"] - work["pid"]).to_list() == [0] * 6
+    correlation = recorded(trace, work, "correlation")
+    assert (found["launch_start_ns"] - correlation - work["pid"]).to_list() == [0] * 6
     assert (work["end_ns"] - work["start_ns"]).sum() == 60
 
 
@@ -72,6 +73,7 @@ def test_devices_are_told_apart_by_process_and_by_physical_gpu(trace_of):
     e.add("TARGET_INFO_CUDA_DEVICE", gpuId=1, cudaId=0, pid=200)
     e.kernel(0, 10, "nvjet_tst_64x8", device=0, pid=100)
     e.kernel(5, 15, "nvjet_tst_64x8", device=0, pid=200)
-    work = activity(trace_of(e))
+    trace = trace_of(e)
+    work = identified(trace, activity(trace))
     assert work.select("pid", "gpu").rows() == [(100, 0), (200, 1)]
     assert work.schema["gpu"] == pl.Int16

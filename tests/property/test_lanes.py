@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.numerics import intervals
-from tracekit.views.activity import activity
+from tracekit.views.activity import WORK_KIND, activity, queues
+from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import COMM_KINDS, lanes
 
 work = st.lists(
@@ -37,15 +38,16 @@ def _frame(rows: list) -> pl.DataFrame:
     return frame.sort("gpu", "start_ns", "end_ns").with_row_index("row")
 
 
-class _OneView:
-    """A trace that only has the view `activity`."""
+class _TwoViews:
+    """A trace that only has the views `activity` and `queues`."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
-        self.frame = frame
+        queue, self.queues = row_numbers(frame.select("gpu", "report", "pid", "context", "stream"))
+        self.frame = frame.with_columns(pl.col("kind").cast(WORK_KIND), pl.Series("queue", queue))
 
     def view(self, which: object) -> pl.DataFrame:
-        assert which is activity
-        return self.frame
+        assert which in (activity, queues)
+        return self.frame if which is activity else self.queues
 
 
 def _same(found: intervals.Intervals, rows: pl.DataFrame) -> bool:
@@ -57,7 +59,7 @@ def _same(found: intervals.Intervals, rows: pl.DataFrame) -> bool:
 @given(work, st.sampled_from([None, 1, 2]), st.sampled_from([None, 7, 8]))
 def test_what_ran_beside_a_stream(rows: list, pid: int | None, stream: int | None) -> None:
     frame = _frame(rows)
-    found = lanes.compute(_OneView(frame))  # type: ignore[arg-type]
+    found = lanes.compute(_TwoViews(frame))  # type: ignore[arg-type]
     assert sum(lane.start.size for lane in found.values()) == frame.height
     for gpu, lane in found.items():
         own = frame.filter(pl.col("gpu").eq_missing(gpu))

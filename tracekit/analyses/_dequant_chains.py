@@ -12,7 +12,7 @@ from tracekit.analyses._dequant_tables import PERIODS
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
 from tracekit.numerics import intervals
-from tracekit.views.activity import activity
+from tracekit.views.activity import activity, identified
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.event_waits import event_waits
 from tracekit.views.kernels import kernel_names
@@ -37,6 +37,7 @@ def stream_work(trace: Trace) -> pl.DataFrame:
     """Return kernels and memsets in stream order, with step, layer and launch_start_ns."""
     work = activity(trace).hstack(attribution(trace).select("step", "layer", "launch_start_ns"))
     on_stream = work.filter(pl.col("source").is_in(["kernel", "memset"]))
+    on_stream = identified(trace, on_stream)
     return on_stream.sort([*_STREAM, "start_ns", "end_ns", "row"], nulls_last=True)
 
 

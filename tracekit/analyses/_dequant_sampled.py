@@ -18,6 +18,7 @@ from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
 from tracekit.numerics import intervals, sampling, starvation
 from tracekit.numerics.intervals import Intervals
+from tracekit.views.activity import WORK_KIND
 from tracekit.views.kernels import kernel_names
 from tracekit.views.metrics import DRAM, TENSOR, metric_names, samples_of
 
@@ -57,9 +58,8 @@ def idle_tensor_cores(
     """
     names = kernel_names(trace).select("name_key", "name")
     rows = work.filter(pl.col("kind").is_in([DEQUANT, FUSED, *_PRODUCTS]))
-    rows = rows.join(names, on="name_key", how="left").join(
-        kernels.select("name", "kind", "t_min_ns"), on=["name", "kind"], how="left"
-    )
+    bounds = kernels.select("name", pl.col("kind").cast(WORK_KIND), "t_min_ns")
+    rows = rows.join(names, on="name_key", how="left").join(bounds, on=["name", "kind"], how="left")
     gpus = rows.filter(pl.col("kind").is_in([DEQUANT, FUSED]))["gpu"].drop_nulls().unique().sort()
     cells = {gpu: _cells(trace, gpu) for gpu in gpus}
     sampled = [pair for pair in cells.values() if pair is not None]

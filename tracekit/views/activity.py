@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
+from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace, view
 from tracekit.views.kernels import kernels
+from tracekit.views.keys import row_numbers
 
 __all__ = [
     "COPY_KINDS",
     "OPAQUE",
     "SOURCE",
+    "TABLES",
+    "WORK_KIND",
     "activity",
     "activity_span",
     "clock_spans",
     "gpu_spans",
+    "identified",
+    "queues",
+    "recorded",
     "used_gpus",
 ]
 
-SOURCE = pl.Enum(["kernel", "memcpy", "memset", "graph"])
+TABLES = {"kernel": "kernels", "memcpy": "memcpy", "memset": "memset", "graph": "graph_trace"}
+"""Source of device work to its table in the catalog."""
+SOURCE = pl.Enum(list(TABLES))
 OPAQUE = "opaque graph"
 COPY_KINDS = {
     1: "HtoD",
@@ -37,38 +49,124 @@ COPY_KINDS = {
     13: "UVM DtoD",
 }
 """CUPTI's copy kinds."""
-_SHARED = ["report", "gpu", "pid", "context", "stream", "start_ns", "end_ns", "correlation"]
+WORK_KIND = pl.Enum(
+    sorted(
+        {k.value for k in KernelKind}
+        | {f"memcpy {name}" for name in (*COPY_KINDS.values(), "kind unknown")}
+        | {"memset", OPAQUE}
+    )
+)
+"""What a row of device work can be, in alphabetical order."""
+_QUEUE = ["gpu", "report", "pid", "context", "stream"]
 _NO_GPU = -1
 """Sorts before every GPU, as null does."""
 
 
-@view("memcpy", "memset", "graph_trace", of=[kernels])
-def activity(trace: Trace) -> pl.DataFrame:
-    """Return every interval in which a device worked.
+@dataclass(frozen=True)
+class _Work:
+    """All device work.
 
-    Returns:
-        Frame of report UInt16, gpu Int16, pid UInt32, context Int64, stream Int64, start_ns Int64,
-        end_ns Int64, correlation Int64, source Enum `SOURCE`, row UInt32 (row in the catalog frame
-        of that source), kind String (kernel class, "memcpy DtoD", "memset", `OPAQUE`), name_key
-        UInt32 (null for no kernel), graph_node Int64, bytes Int64; sorted by gpu, start_ns,
-        end_ns, source, row.
+    Attributes:
+        rows: Frame of `activity`.
+        queues: Frame of `queues`.
     """
-    copies = trace.frame("memcpy").with_columns(
+
+    rows: pl.DataFrame
+    queues: pl.DataFrame
+
+
+@view("memcpy", "memset", "graph_trace", "kernels", of=[kernels])
+def _work(trace: Trace) -> _Work:
+    copies = trace.frame("memcpy").select(
         pl.concat_str(
             pl.lit("memcpy "),
             pl.col("copy_kind").replace_strict(
                 COPY_KINDS, default=pl.lit("kind unknown"), return_dtype=pl.String
             ),
-        ).alias("kind")
+        ).cast(WORK_KIND)
     )
+    kinds: dict[str, pl.Series | pl.Expr] = {
+        "kernel": kernels(trace)["kind"].cast(pl.String).cast(WORK_KIND),
+        "memcpy": copies.to_series(),
+        "memset": pl.lit("memset", WORK_KIND),
+        "graph": pl.lit(OPAQUE, WORK_KIND),
+    }
+    frames = {source: trace.frame(table) for source, table in TABLES.items()}
+    keys = pl.concat([frame.select(_QUEUE) for frame in frames.values()])
+    queue, table = row_numbers(keys)
+    parts = []
+    for source, frame in frames.items():
+        name_key = kernels(trace)["name_key"] if source == "kernel" else pl.lit(None, pl.UInt32)
+        parts.append(
+            frame.with_row_index("row").select(
+                "gpu",
+                "start_ns",
+                "end_ns",
+                pl.lit(source, SOURCE).alias("source"),
+                "row",
+                kinds[source].alias("kind"),
+                name_key.alias("name_key"),
+            )
+        )
+    work = pl.concat(parts).with_columns(pl.Series("queue", queue))
+    return _Work(work[in_order(work)], table)
+
+
+@view(of=[_work])
+def activity(trace: Trace) -> pl.DataFrame:
+    """Return every interval in which a device worked.
+
+    Returns:
+        Frame of gpu Int16, start_ns Int64, end_ns Int64, source Enum `SOURCE`, row UInt32 (row in
+        the catalog frame of that source), kind `WORK_KIND` (kernel class, "memcpy DtoD", "memset",
+        `OPAQUE`), name_key UInt32 (null for no kernel), queue UInt32 (row of `queues`); sorted by
+        gpu, start_ns, end_ns, source, row. What else is known of a row: `identified`, `recorded`.
+    """
+    return _work(trace).rows
+
+
+@view(of=[_work])
+def queues(trace: Trace) -> pl.DataFrame:
+    """Return the streams with work.
+
+    Returns:
+        Frame of gpu Int16, report UInt16, pid UInt32, context Int64, stream Int64; sorted, nulls
+        last.
+    """
+    return _work(trace).queues
+
+
+def identified(trace: Trace, work: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Return rows of `activity` with columns of `queues`.
+
+    Args:
+        trace: The run.
+        work: Has the column ``queue``.
+        columns: Which; report, pid, context and stream when none is named.
+    """
+    wanted = columns or ("report", "pid", "context", "stream")
+    return work.hstack(queues(trace).select(wanted)[work["queue"]])
+
+
+def recorded(trace: Trace, work: pl.DataFrame, column: str) -> pl.Series:
+    """Return a column of the catalog frames for rows of `activity`.
+
+    Args:
+        trace: May read the tables of `activity`.
+        work: Has the columns ``source`` and ``row``.
+        column: Name in the catalog, an Int64 column; null for sources that lack it.
+    """
+    frames = [trace.frame(table) for table in TABLES.values()]
     parts = [
-        _part(kernels(trace).with_columns(pl.col("kind").cast(pl.String)), "kernel"),
-        _part(copies, "memcpy"),
-        _part(trace.frame("memset").with_columns(pl.lit("memset").alias("kind")), "memset"),
-        _part(trace.frame("graph_trace").with_columns(pl.lit(OPAQUE).alias("kind")), "graph"),
+        f[column] if column in f.columns else pl.repeat(None, f.height, dtype=pl.Int64, eager=True)
+        for f in frames
     ]
-    work = pl.concat(parts)
-    return work[in_order(work)]
+    if all(part.null_count() == len(part) for part in parts):
+        return pl.repeat(None, work.height, dtype=pl.Int64, eager=True).alias(column)
+    whole = pl.concat([part.rename(column) for part in parts])
+    before = dict(zip(TABLES, itertools.accumulate((0, *(f.height for f in frames))), strict=False))
+    at = pl.col("source").replace_strict(before, return_dtype=pl.UInt32) + pl.col("row")
+    return whole[work.select(at).to_series()]
 
 
 def in_order(work: pl.DataFrame) -> pl.Series:
@@ -90,18 +188,14 @@ def in_order(work: pl.DataFrame) -> pl.Series:
     return pl.Series(order.astype(np.uint32))
 
 
-def _part(frame: pl.DataFrame, source: str) -> pl.DataFrame:
-    optional = {"name_key": pl.UInt32, "graph_node": pl.Int64, "bytes": pl.Int64}
-    return frame.with_row_index("row").select(
-        *_SHARED,
-        pl.lit(source, SOURCE).alias("source"),
-        "row",
-        "kind",
-        *(
-            pl.col(c) if c in frame.columns else pl.lit(None, dtype).alias(c)
-            for c, dtype in optional.items()
-        ),
-    )
+_ENDS = (pl.col("start_ns").min(), pl.col("end_ns").max())
+
+
+@view(of=[activity, queues])
+def _queue_spans(trace: Trace) -> pl.DataFrame:
+    """`queues` with its first start and last end."""
+    spans = activity(trace).group_by("queue").agg(_ENDS).sort("queue")
+    return queues(trace).hstack(spans.drop("queue"))
 
 
 @view(of=[activity])
@@ -111,7 +205,7 @@ def activity_span(trace: Trace) -> tuple[int, int] | None:
     return None if low is None else (low, high)
 
 
-@view(of=[activity])
+@view(of=[_queue_spans])
 def clock_spans(trace: Trace) -> pl.DataFrame:
     """Return from when to when devices worked, on each clock that cannot be compared with others.
 
@@ -125,7 +219,7 @@ def clock_spans(trace: Trace) -> pl.DataFrame:
     alone = [a.report for a in trace.alignment if not a.aligned]
     report = pl.col("report")
     clock = pl.when(report.is_in(alone)).then(report + 1).otherwise(0).cast(pl.UInt16)
-    spans = activity(trace).group_by("report").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    spans = _queue_spans(trace).group_by("report").agg(_ENDS)
     return (
         spans.with_columns(clock.alias("clock"))
         .with_columns(pl.col("start_ns").min().over("clock"), pl.col("end_ns").max().over("clock"))
@@ -134,7 +228,7 @@ def clock_spans(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view(of=[activity, clock_spans])
+@view(of=[_queue_spans, clock_spans])
 def gpu_spans(trace: Trace) -> pl.DataFrame:
     """Return from when to when each GPU worked.
 
@@ -143,13 +237,11 @@ def gpu_spans(trace: Trace) -> pl.DataFrame:
         by gpu and clock, an unknown GPU last.
     """
     clocks = clock_spans(trace).select("report", "clock")
-    work = activity(trace).select("report", "gpu", "start_ns", "end_ns")
-    spans = work.join(clocks, on="report", how="left").group_by("gpu", "clock")
-    ends = spans.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
-    return ends.sort("gpu", "clock", nulls_last=True)
+    spans = _queue_spans(trace).join(clocks, on="report", how="left").group_by("gpu", "clock")
+    return spans.agg(_ENDS).sort("gpu", "clock", nulls_last=True)
 
 
-@view(of=[activity])
+@view(of=[queues])
 def used_gpus(trace: Trace) -> frozenset[int]:
     """Return the GPUs on which any work was recorded."""
-    return frozenset(activity(trace)["gpu"].drop_nulls().unique().to_list())
+    return frozenset(queues(trace)["gpu"].drop_nulls().unique().to_list())

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import joins, stacks
-from tracekit.views.activity import activity
+from tracekit.views.activity import activity, identified, queues, recorded
+from tracekit.views.keys import row_numbers
 from tracekit.views.steps import range_scopes, step_ranges, thread_code
 
 __all__ = ["REASON", "attribution", "steps"]
@@ -21,7 +22,7 @@ _NODE_HOPS = 8
 """Clones of clones that are followed from an executed graph node to the captured one."""
 
 
-@view("runtime", of=[activity])
+@view("runtime", of=[activity, queues])
 def _launching_call(trace: Trace) -> pl.DataFrame:
     """The host call that launched each row of `activity`; nulls without one.
 
@@ -29,13 +30,17 @@ def _launching_call(trace: Trace) -> pl.DataFrame:
     unambiguous only if a single process made calls.
     """
     work, calls = activity(trace), trace.frame("runtime")
-    lonely = calls.select(pl.struct("report", "pid").n_unique()).item() == 1
-    nowhere = lonely and work["pid"].null_count() == work.height
-    call_process = pl.lit(0, pl.Int64) if nowhere else _process()
-    work_process = pl.lit(0, pl.Int64) if nowhere else _process()
+    process, processes = row_numbers(calls.select("report", "pid"))
+    known = queues(trace)
+    if processes.height == 1 and known["pid"].null_count() == known.height:
+        of_queue = np.zeros(known.height, np.int64)
+    else:
+        numbered = processes.with_row_index("_process")
+        found = known.join(numbered, on=["report", "pid"], how="left", maintain_order="left")
+        of_queue = found["_process"].cast(pl.Int64).fill_null(_NONE).to_numpy()
     row = joins.match(
-        _keys(work, work_process),
-        _keys(calls, call_process),
+        (of_queue[work["queue"].to_numpy()], _ids(recorded(trace, work, "correlation"))),
+        (process.astype(np.int64), _ids(calls["correlation"])),
     )
     columns = calls.select(
         pl.col("start_ns").alias("launch_start_ns"),
@@ -46,17 +51,8 @@ def _launching_call(trace: Trace) -> pl.DataFrame:
     return columns[_taken(row, calls.height)] if calls.height else _all_null(columns, work.height)
 
 
-def _process() -> pl.Expr:
-    return pl.col("report").cast(pl.Int64) * (1 << 24) + pl.col("pid").cast(pl.Int64)
-
-
-def _keys(frame: pl.DataFrame, process: pl.Expr) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    keys = frame.select(
-        process.fill_null(_NONE).alias("process"),
-        pl.col("correlation").fill_null(_NONE).alias("id"),
-    )
-    ids = keys["id"].to_numpy()
-    return np.broadcast_to(keys["process"].to_numpy(), ids.shape), ids
+def _ids(correlation: pl.Series) -> NDArray[np.int64]:
+    return correlation.cast(pl.Int64).fill_null(_NONE).to_numpy()
 
 
 def _taken(row: NDArray[np.int64], n: int) -> pl.Series:
@@ -70,14 +66,16 @@ def _all_null(columns: pl.DataFrame, height: int) -> pl.DataFrame:
     )
 
 
-@view("graph_nodes", of=[activity, _launching_call, range_scopes])
+@view("graph_nodes", of=[activity, queues, _launching_call, range_scopes])
 def _capture_layer(trace: Trace) -> pl.Series:
     """Layer of graph kernels, from the range that was open when their node was captured."""
     nodes = trace.frame("graph_nodes")
-    work = activity(trace).select("report", "pid", "graph_node")
-    nothing = pl.Series("layer", [None] * work.height, dtype=pl.Int32)
-    if nodes.is_empty() or work["graph_node"].null_count() == work.height:
+    work = activity(trace)
+    nothing = pl.repeat(None, work.height, dtype=pl.Int32, eager=True).alias("layer")
+    node = recorded(trace, work, "graph_node")
+    if nodes.is_empty() or node.null_count() == work.height:
         return nothing
+    work = identified(trace, work.select("queue"), "report", "pid").with_columns(node)
     keys = ["report", "pid", "graph_node"]
     nodes = nodes.sort("start_ns").unique(keys, keep="first", maintain_order=True)
     for _ in range(_NODE_HOPS):
@@ -115,7 +113,7 @@ def _capture_layer(trace: Trace) -> pl.Series:
     return work.join(by_node, on=keys, how="left", maintain_order="left").get_column("layer")
 
 
-@view(of=[activity, _launching_call, _capture_layer, range_scopes, step_ranges])
+@view(of=[activity, queues, _launching_call, _capture_layer, range_scopes, step_ranges])
 def attribution(trace: Trace) -> pl.DataFrame:
     """Return where on the host each row of `activity` comes from.
 
@@ -131,7 +129,8 @@ def attribution(trace: Trace) -> pl.DataFrame:
     """
     calls, work, scopes = _launching_call(trace), activity(trace), range_scopes(trace)
     times = calls["launch_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
-    where = work.select("report").with_columns(calls["launch_pid"], calls["launch_tid"])
+    where = identified(trace, work.select("queue"), "report")
+    where = where.with_columns(calls["launch_pid"], calls["launch_tid"])
     threads = where.select(thread_code("launch_").fill_null(_NONE)).to_series().to_numpy()
     starts, ends = scopes["start_ns"].to_numpy(), scopes["end_ns"].to_numpy()
     own = scopes["thread"].to_numpy()

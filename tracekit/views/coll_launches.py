@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import activity
+from tracekit.views.activity import activity, identified, queues, recorded
 from tracekit.views.attribution import attribution
 from tracekit.views.coll_calls import call_of, group_sizes, host_calls, thread_key
 from tracekit.views.kernels import kernel_names
@@ -31,20 +31,23 @@ _FIELDS = ("what", "comm", "handle", "bytes", "dtype", "nranks", "rank")
 _NODE = ["report", "pid", "graph_node"]
 
 
-@view(of=[activity, attribution, kernel_names])
+@view(of=[activity, attribution, kernel_names, queues])
 def comm_kernels(trace: Trace) -> pl.DataFrame:
     """Return the communication kernels with their launch.
 
     Returns:
-        Rows of `activity` plus activity UInt32 (row there), launch_start_ns, launch_tid, step,
-        layer and the columns of `kernel_names`; in the order of `activity`.
+        Rows of `activity` plus activity UInt32 (row there), report, pid, context, stream,
+        graph_node Int64, launch_start_ns, launch_tid, step, layer and the columns of
+        `kernel_names`; in the order of `activity`.
     """
     launches = attribution(trace).select("launch_start_ns", "launch_tid", "step", "layer")
-    work = activity(trace).with_row_index("activity").hstack(launches)
     names = kernel_names(trace).filter(pl.col("is_comm"))
-    return work.filter(pl.col("source") == "kernel").join(
-        names.drop("kind"), on="name_key", how="inner", maintain_order="left"
-    )
+    is_comm = activity(trace)["name_key"].is_in(names["name_key"].implode()).fill_null(value=False)
+    at = is_comm.arg_true()
+    work = pl.DataFrame({"activity": at.cast(pl.UInt32)}).hstack(activity(trace)[at])
+    work = identified(trace, work.hstack(launches[at]))
+    work = work.with_columns(recorded(trace, work, "graph_node"))
+    return work.join(names.drop("kind"), on="name_key", how="left", maintain_order="left")
 
 
 @view("graph_nodes", of=[comm_kernels])

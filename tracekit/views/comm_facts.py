@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.views import metrics
-from tracekit.views.activity import activity
+from tracekit.views.activity import queues
 from tracekit.views.collectives import collective_counts, collectives
 from tracekit.views.contention import gpu_hardware
 from tracekit.views.overlap import comm_overlap
@@ -64,7 +64,7 @@ HALF = 0.5
 @view(
     "gpu_metrics",
     "metric_names",
-    of=[activity, collectives, collective_counts, overview, step_time],
+    of=[queues, collectives, collective_counts, overview, step_time],
 )
 def comm_facts(trace: Trace) -> pl.DataFrame:
     """Return the facts about the trace that verdicts on communication rest on.
@@ -75,7 +75,7 @@ def comm_facts(trace: Trace) -> pl.DataFrame:
     """
     rows, counts, head = collectives(trace), collective_counts(trace), overview(trace)
     gpus = sorted(set(rows["gpu"].drop_nulls()))
-    users = activity(trace).select("gpu", "report", "pid").unique()
+    users = queues(trace).select("gpu", "report", "pid").unique()
     pids = users.group_by("gpu").agg(pl.len().alias("n"))
     aligned = all(a.aligned for a in trace.alignment)
     peaks = {_link_peak(trace, g) for g in gpus}

@@ -271,7 +271,9 @@ def excess_attribution(trace: Trace) -> pl.DataFrame:
     if not parts:
         return pl.DataFrame(schema=ATTRIBUTION)
     found = pl.concat(parts).join(names, on="name_key", how="left", maintain_order="left")
-    found = found.with_columns(pl.coalesce("corunner", "kind").alias("corunner"))
+    found = found.with_columns(
+        pl.coalesce("corunner", pl.col("kind").cast(pl.String)).alias("corunner")
+    )
     shares = pl.col("excess_ns") / pl.col("excess_ns").sum().over(_PAIR)
     found = found.with_columns(shares.alias("excess_frac")).select(list(ATTRIBUTION))
     order = [*_PAIR, "excess_ns", "gpu", "corunner"]

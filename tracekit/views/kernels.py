@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.kernels import Classifier, KernelKind
 from tracekit.model.trace import Trace, view
+from tracekit.views.keys import row_numbers
 from tracekit.views.strings import placeholder
 
 if TYPE_CHECKING:
@@ -20,10 +24,22 @@ KIND = pl.Enum([k.value for k in KernelKind])
 _IDS = ["name_id", "mangled_id", "short_id"]
 
 
+@dataclass(frozen=True)
+class _Named:
+    """The names of all kernels.
+
+    Attributes:
+        row: uint32[kernels], row of `table` of each row of the catalog frame.
+        table: One row per distinct id triple, with its name and class.
+    """
+
+    row: NDArray[np.uint32]
+    table: pl.DataFrame
+
+
 @view("kernels", "strings")
-def _names_by_id(trace: Trace) -> pl.DataFrame:
-    """One row per distinct id triple, with its name and class."""
-    ids = trace.frame("kernels").select(_IDS).unique().sort(_IDS)
+def _names_by_id(trace: Trace) -> _Named:
+    row, ids = row_numbers(trace.frame("kernels").select(_IDS))
     strings = trace.frame("strings").select("id", "value")
     for column in _IDS:
         looked_up = strings.rename({"id": column, "value": column.replace("_id", "")})
@@ -43,10 +59,11 @@ def _names_by_id(trace: Trace) -> pl.DataFrame:
     classes = pl.DataFrame(rows, schema=schema, orient="row")
     shown = pl.coalesce("name", "mangled", "short", placeholder("name_id"))
     named = ids.with_columns(shown.alias("name")).drop("mangled").hstack(classes)
-    return named.with_columns((pl.col("name").rank("dense") - 1).cast(pl.UInt32).alias("name_key"))
+    key = (pl.col("name").rank("dense") - 1).cast(pl.UInt32).alias("name_key")
+    return _Named(row, named.with_columns(key))
 
 
-@view("kernels", "strings")
+@view("kernels", "strings", of=[_names_by_id])
 def kernel_names(trace: Trace) -> pl.DataFrame:
     """Return one row per distinct kernel name.
 
@@ -56,20 +73,17 @@ def kernel_names(trace: Trace) -> pl.DataFrame:
         is_comm Boolean, fused Boolean, family String; sorted by name_key.
     """
     columns = ["name_key", "name", "short", "kind", "op", "is_comm", "fused", "family"]
-    named = _names_by_id(trace).select(columns)
+    named = _names_by_id(trace).table.select(columns)
     return named.unique("name_key", keep="first", maintain_order=True).sort("name_key")
 
 
-@view("kernels", "strings")
+@view("kernels", "strings", of=[_names_by_id])
 def kernels(trace: Trace) -> pl.DataFrame:
-    """Return the catalog frame ``kernels`` plus name_key UInt32, kind `KIND`, is_comm Boolean.
+    """Return what each kernel is.
 
-    Rows stand in the order of the catalog frame.
+    Returns:
+        Frame of name_key UInt32 (see `kernel_names`) and kind `KIND`, a row a row of the catalog
+        frame ``kernels``.
     """
-    keys = _names_by_id(trace).select(*_IDS, "name_key", "kind", "is_comm")
-    frame = trace.frame("kernels")
-    # Joined beside the frame, whose columns are millions of rows long and need no second copy.
-    found = frame.select(_IDS).join(
-        keys, on=_IDS, how="left", nulls_equal=True, maintain_order="left"
-    )
-    return frame.hstack(found.drop(_IDS))
+    named = _names_by_id(trace)
+    return named.table.select("name_key", "kind")[named.row]

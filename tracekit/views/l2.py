@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import sampling
 from tracekit.numerics.threads import each
-from tracekit.views.activity import activity
+from tracekit.views.activity import WORK_KIND, activity, used_gpus
 from tracekit.views.attribution import attribution
 from tracekit.views.metrics import HIT_RATES, OCCUPANCY, metric_names, samples_of
 
@@ -66,11 +66,11 @@ def full_scale_of(values: NDArray[np.int64]) -> int:
     return HALF_SCALE if top == HALF_SCALE and at_top >= SAMPLES_AT_TOP else FULL_SCALE
 
 
-@view("gpu_metrics", "metric_names", of=[activity])
+@view("gpu_metrics", "metric_names", of=[used_gpus])
 def hit_counters(trace: Trace) -> tuple[HitCounter, ...]:
     """Return the L2 hit-rate counter of each GPU that has one with any sample."""
     found = []
-    for gpu in activity(trace)["gpu"].drop_nulls().unique().sort():
+    for gpu in sorted(used_gpus(trace)):
         name = next((n for n in HIT_RATES if n in metric_names(trace, gpu)), None)
         cells = None if name is None else _cells(trace, gpu, name)
         if name is not None and cells is not None and cells.value.size:
@@ -90,7 +90,7 @@ KERNEL_HITS = pl.Schema(
         "gpu": pl.Int16(),
         "layer": pl.Int32(),
         "name_key": pl.UInt32(),
-        "kind": pl.String(),
+        "kind": WORK_KIND,
         "range": pl.UInt32(),
         "start_ns": pl.Int64(),
         "end_ns": pl.Int64(),

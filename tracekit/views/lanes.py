@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals, labels
+from tracekit.numerics import intervals
 from tracekit.numerics.intervals import Intervals
-from tracekit.views.activity import activity
+from tracekit.views.activity import WORK_KIND, activity, queues
+from tracekit.views.keys import row_numbers
 
 __all__ = ["COMM_KINDS", "NOTHING", "Beside", "Lanes", "lanes"]
 
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
+UInt8: TypeAlias = NDArray[np.uint8]
 
 COMM_KINDS = ("comm", "custom_comm")
-_UNKNOWN = -(1 << 62)
 _STREAM = ["report", "pid", "context", "stream"]
 
 
@@ -55,8 +55,8 @@ class Lanes:
         first: Row of `activity` that is row 0 here.
         start: int64[n], ns, ascending.
         end: int64[n], ns.
-        kind: int32[n], index into `kinds`.
-        kinds: Kinds of work, sorted.
+        kind: uint8[n], index into `kinds`.
+        kinds: Kinds of work (`WORK_KIND`), sorted.
         stream: int32[n], number of the stream: one a (report, process, context, stream id).
         streams: Process and stream id of each number, None where unknown.
         reports: Report of each number.
@@ -65,7 +65,7 @@ class Lanes:
     first: int
     start: Int64
     end: Int64
-    kind: Int32
+    kind: UInt8
     kinds: tuple[str, ...]
     stream: Int32
     streams: tuple[tuple[int | None, int | None], ...]
@@ -77,7 +77,7 @@ class Lanes:
         Args:
             streams: bool[number of streams], whose work counts; None for all.
         """
-        lane = np.where(self._other_kind()[self.kind], self.kind, np.int32(-1))
+        lane = np.where(self._other_kind()[self.kind], self.kind.astype(np.int32), np.int32(-1))
         if streams is not None:
             lane[~streams[self.stream]] = -1
         kinds = intervals.union_lanes(self.start, self.end, lane, len(self.kinds))
@@ -126,15 +126,16 @@ class Lanes:
         return np.array([k not in COMM_KINDS for k in self.kinds], np.bool_)
 
 
-@view(of=[activity])
+@view(of=[activity, queues])
 def lanes(trace: Trace) -> dict[int | None, Lanes]:
     """Return the work of each GPU, None for work of an unknown one."""
     work = activity(trace)
-    kinds = work["kind"].unique().sort()
-    kind = work["kind"].cast(pl.Enum(kinds)).to_physical().cast(pl.Int32).to_numpy()
-    stream, table = _streams(work)
-    pairs = tuple((pid, sid) for _, pid, _, sid in table)
-    reports = tuple(report for report, *_ in table)
+    kinds = WORK_KIND.categories
+    kind = work["kind"].to_physical().to_numpy()
+    of_queue, table = row_numbers(queues(trace).select(_STREAM))
+    stream = of_queue.astype(np.int32)[work["queue"].to_numpy()]
+    pairs = tuple(table.select("pid", "stream").rows())
+    reports = tuple(table["report"])
     runs = work["gpu"].rle().struct.unnest() if work.height else None
     found: dict[int | None, Lanes] = {}
     first = 0
@@ -147,14 +148,3 @@ def lanes(trace: Trace) -> dict[int | None, Lanes]:
         )
         first += n
     return found
-
-
-def _streams(work: pl.DataFrame) -> tuple[Int32, list[tuple[int, int | None, int | None, int]]]:
-    """Number of each row's stream, and what each number stands for."""
-    code, first = np.zeros(work.height, np.int64), np.zeros(0, np.int64)
-    keys = work.select(_STREAM)
-    for column in _STREAM:
-        own, seen = labels.numbered(keys[column].cast(pl.Int64).fill_null(_UNKNOWN).to_numpy())
-        if seen.size > 1 or column == _STREAM[-1]:
-            code, first = labels.numbered(code * seen.size + own)
-    return code.astype(np.int32), keys[first.astype(np.uint32)].rows()

@@ -8,7 +8,8 @@ from tracekit.model.diagnosis import ClassShare, GpuTime, Overview
 from tracekit.model.kernels import ApiKind, KernelKind, api_kind
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
-from tracekit.views.activity import activity, clock_spans
+from tracekit.numerics.threads import each
+from tracekit.views.activity import activity, clock_spans, queues
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.strings import resolved
 
@@ -37,34 +38,31 @@ def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     return counts
 
 
-@view("overhead", "runtime", of=[activity, attribution, clock_spans, steps, launch_counts])
+@view("overhead", "runtime", of=[activity, attribution, clock_spans, queues, steps, launch_counts])
 def overview(trace: Trace) -> Overview:
     """Return the device's time account of the whole trace."""
     work = activity(trace)
     counts = launch_counts(trace)
-    kernels = work.filter(pl.col("source") == "kernel")
-    length = pl.col("end_ns") - pl.col("start_ns")
     classes = _classes(work)
-    kernel_ns = kernels.select(length.sum()).item() or 0
-    unclassified = kernels.filter(pl.col("kind") == KernelKind.UNCLASSIFIED.value)
-    gpus = tuple(_gpu_time(trace, g, part) for g, part in _by_gpu(work))
+    of_kernels = [c for c in classes if c.kind in set(KernelKind)]
+    kernel_ns = sum(c.time_ns for c in of_kernels)
+    unclassified_ns = sum(c.time_ns for c in of_kernels if c.kind == KernelKind.UNCLASSIFIED)
+    gpus = tuple(each(lambda part: _gpu_time(trace, *part), _by_gpu(work)))
     lengths = clock_spans(trace).select((pl.col("end_ns") - pl.col("start_ns")).max())
     spans = steps(trace).drop_nulls("gpu_start_ns")
     spans = spans.with_columns((pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).alias("span_ns"))
     groups = spans.group_by("group").agg(pl.len(), pl.col("span_ns").median()).sort("group")
-    known = attribution(trace)["reason"] != "no_launch_record"
+    unknown = (attribution(trace)["reason"] == "no_launch_record").sum()
     base = Overview(
         has_device_activity=work.height > 0,
         span_ns=lengths.item(),
         gpus=gpus,
         classes=classes,
-        unclassified_frac=(
-            unclassified.select(length.sum()).item() / kernel_ns if kernel_ns else None
-        ),
-        n_kernels=kernels.height,
+        unclassified_frac=unclassified_ns / kernel_ns if kernel_ns else None,
+        n_kernels=sum(g.n_kernels for g in gpus),
         n_launches=counts.get(ApiKind.KERNEL_LAUNCH, 0) if trace.has("runtime") else None,
         n_graph_launches=counts.get(ApiKind.GRAPH_LAUNCH, 0),
-        n_with_launch=int(known.sum()),
+        n_with_launch=work.height - int(unknown),
         n_steps=steps(trace).height,
         step_groups={g: (n, float(m)) for g, n, m in groups.iter_rows()},
     )
@@ -72,21 +70,31 @@ def overview(trace: Trace) -> Overview:
 
 
 def _by_gpu(work: pl.DataFrame) -> list[tuple[int | None, pl.DataFrame]]:
-    parts = work.sort("gpu", nulls_last=True, maintain_order=True).partition_by(
-        "gpu", maintain_order=True
-    )
-    return [(part["gpu"][0], part) for part in parts]
+    """Slices of `activity`, which is sorted by GPU; an unknown one comes last."""
+    if work.is_empty():
+        return []
+    parts, first = [], 0
+    for n, gpu in work["gpu"].rle().struct.unnest().rows():
+        parts.append((gpu, work.slice(first, n)))
+        first += n
+    return sorted(parts, key=lambda part: part[0] is None)
 
 
 def _gpu_time(trace: Trace, gpu: int | None, work: pl.DataFrame) -> GpuTime:
     """Account of one GPU; what reports without a common clock saw of it is added up."""
     clocks = clock_spans(trace)
+    known = queues(trace)
+    own = known.filter(pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int16)))["report"].unique()
     parts = []
-    for part in clocks.join(work.select("report").unique(), on="report").partition_by("clock"):
-        here = clocks.filter(pl.col("clock") == part["clock"][0])["report"].implode()
+    for _, part in clocks.group_by("clock", maintain_order=True):
+        here = part["report"].implode()
+        if not own.is_in(here).any():
+            continue
+        on_clock = known.select(pl.col("report").is_in(here)).to_series()
+        rows = work if clocks["clock"].n_unique() == 1 else work.filter(on_clock[work["queue"]])
         overhead = trace.frame("overhead").filter(pl.col("report").is_in(here))
         span = (int(part["start_ns"][0]), int(part["end_ns"][0]))
-        parts.append(_on_one_clock(work.filter(pl.col("report").is_in(here)), overhead, span))
+        parts.append(_on_one_clock(rows, overhead, span))
     sums = {name: sum(part[name] for part in parts) for name in parts[0]}
     return GpuTime(gpu=gpu, **sums)
 
@@ -97,7 +105,8 @@ def _on_one_clock(
     """The fields of `GpuTime` but for the GPU."""
     first, last = span
     busy = _union(work)
-    visible = _union(work.filter(pl.col("source") != "graph"))
+    opaque = int((work["source"] == "graph").sum())
+    visible = _union(work.filter(pl.col("source") != "graph")) if opaque else busy
     comm = _union(work.filter(pl.col("kind").is_in(_COMM)))
     gaps = intervals.subtract([first], [last], *busy)
     return {
@@ -107,8 +116,8 @@ def _on_one_clock(
         "idle_ns": intervals.total_ns(*gaps),
         "idle_in_profiler_ns": intervals.total_ns(*intervals.intersect(*gaps, *_union(overhead))),
         "comm_ns": intervals.total_ns(*comm),
-        "n_kernels": work.filter(pl.col("source") == "kernel").height,
-        "n_graph_launches": work.filter(pl.col("source") == "graph").height,
+        "n_kernels": int((work["source"] == "kernel").sum()),
+        "n_graph_launches": opaque,
     }
 
 
@@ -121,6 +130,7 @@ def _classes(work: pl.DataFrame) -> tuple[ClassShare, ...]:
     table = work.group_by("kind").agg(pl.len().alias("n"), length.sum().alias("time_ns"))
     total = table["time_ns"].sum() or 1
     table = table.sort(["time_ns", "kind"], descending=[True, False])
+    table = table.with_columns(pl.col("kind").cast(pl.String))
     return tuple(ClassShare(k, n, t, t / total) for k, n, t in table.iter_rows())
 
 

@@ -10,7 +10,7 @@ import polars as pl
 from tracekit.model.analysis import Level
 from tracekit.model.diagnosis import Quality
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import activity
+from tracekit.views.activity import activity, queues
 from tracekit.views.attribution import attribution
 from tracekit.views.overview import UNCLASSIFIED_WORTH_SAYING, overview
 from tracekit.views.ranges import RANGE_TYPES, ranges
@@ -48,7 +48,7 @@ def scrubbed(text: str) -> str:
     return _PATH.sub("<path>", " ".join(text.split()))
 
 
-@view("diagnostics", "nvtx", "strings", of=[overview, activity, attribution, ranges])
+@view("diagnostics", "nvtx", "strings", of=[overview, activity, queues, attribution, ranges])
 def quality(trace: Trace) -> tuple[Quality, ...]:
     """Return everything that makes the answer partial, worst first."""
     lines = [
@@ -159,7 +159,8 @@ def _launches(trace: Trace) -> Iterator[Quality]:
         n = work.height - missing
         text = f"launch known for n={n} of {work.height} device records; the rest have no host call"
         yield Quality(Level.OK, text, missing)
-    if trace.has("kernels") and work["pid"].null_count() == work.height:
+    known = queues(trace)
+    if trace.has("kernels") and known["pid"].null_count() == known.height:
         yield Quality(
             Level.OK, "device records name no process: host calls matched by correlation id alone"
         )

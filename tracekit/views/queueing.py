@@ -8,7 +8,7 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.threads import each
-from tracekit.views.activity import activity
+from tracekit.views.activity import activity, identified, queues
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import collectives
@@ -51,6 +51,7 @@ _VIEWS = (
     activity,
     attribution,
     collectives,
+    queues,
     dependents,
     queued_kernels,
     matching,
@@ -147,8 +148,8 @@ def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         nowhere = pl.lit(value=False).alias("dependency")
         return rows.with_columns(nowhere).drop("_at", "_told_ns")
     launched = attribution(trace).select(pl.col("launch_start_ns").alias("_launch"))
-    work = activity(trace).select("gpu", "pid", "stream", "end_ns").hstack(launched)
-    work = work.drop_nulls("_launch").sort("_launch")
+    work = activity(trace).select("gpu", "queue", "end_ns").hstack(launched)
+    work = identified(trace, work.drop_nulls("_launch").sort("_launch"), "pid", "stream")
     parts = []
     for group in rows.partition_by("report", "gpu", "pid", "stream", maintain_order=True):
         told, start = group["_told_ns"].fill_null(-1).to_numpy(), group["start_ns"].to_numpy()

@@ -13,7 +13,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals, labels
 from tracekit.numerics.resample import MIN_EACH, lost, median_ratio
 from tracekit.numerics.threads import each
-from tracekit.views.activity import OPAQUE, activity
+from tracekit.views.activity import OPAQUE, activity, recorded
 from tracekit.views.collectives import collectives
 from tracekit.views.contention import thinned
 from tracekit.views.kernels import kernel_names
@@ -116,7 +116,7 @@ def _with_cover(trace: Trace) -> pl.DataFrame:
     Frame of gpu, length_ns, inside (Boolean) and the columns of `_LIKE`.
     """
     comm = collectives(trace).select("gpu", "pid", "stream", "start_ns", "end_ns")
-    columns = ["gpu", "source", "row", "kind", "name_key", "bytes", "start_ns", "end_ns"]
+    columns = ["gpu", "source", "row", "kind", "name_key", "start_ns", "end_ns"]
     work = activity(trace).select(columns)
     own = {rows["gpu"][0]: rows for rows in comm.drop_nulls("gpu").partition_by("gpu")}
     gpus = [(lane, own[gpu]) for gpu, lane in lanes(trace).items() if gpu in own]
@@ -137,7 +137,8 @@ def _with_cover(trace: Trace) -> pl.DataFrame:
     shapes = trace.frame("kernels").select(_SHAPE)
     shapes = shapes[work.select(row).to_series()] if shapes.height else _no_shapes(work.height)
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
-    return work.select("gpu", "inside", length, "name_key", "kind", "bytes").hstack(shapes)
+    size = recorded(trace, work, "bytes")
+    return work.select("gpu", "inside", length, "name_key", "kind", size).hstack(shapes)
 
 
 def _by_stream(lane: Lanes, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import activity, clock_spans, gpu_spans
+from tracekit.views.activity import activity, clock_spans, gpu_spans, queues
 from tracekit.views.attribution import attribution, steps
 
 __all__ = ["CAPTURE", "gpu_time_of_capture", "gpu_time_of_steps", "share_of_steps", "step_time"]
@@ -37,7 +37,7 @@ def gpu_time_of_capture(trace: Trace) -> int:
     return int((spans["end_ns"] - spans["start_ns"]).sum())
 
 
-@view(of=[activity, clock_spans, steps])
+@view(of=[queues, clock_spans, steps])
 def step_time(trace: Trace) -> pl.DataFrame:
     """Return how long the steps of each process kept the device.
 
@@ -52,7 +52,7 @@ def step_time(trace: Trace) -> pl.DataFrame:
         keys = ["report", "pid", pl.col("group").alias("step_group")]
         grouped = spans.group_by(keys).agg(pl.len().alias("n_steps"), length.sum().alias("time_ns"))
         return grouped.sort("report", "pid", "step_group")
-    processes = activity(trace).select("report", "pid").unique().sort("report", "pid")
+    processes = queues(trace).select("report", "pid").unique().sort("report", "pid")
     return processes.join(
         clock_spans(trace), on="report", how="left", maintain_order="left"
     ).select(

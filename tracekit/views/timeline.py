@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.views import metrics
-from tracekit.views.activity import OPAQUE, activity, used_gpus
+from tracekit.views.activity import OPAQUE, activity, identified, queues, used_gpus
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.kernels import kernel_names
 from tracekit.views.metrics import Counter
@@ -58,7 +58,7 @@ _FIRST_NS = 256
 _TRACK = ("gpu", "lane", "report", "pid", "context", "stream")
 
 
-@view(of=[activity, attribution, kernel_names, steps])
+@view(of=[activity, attribution, kernel_names, queues, steps])
 def timeline_work(trace: Trace) -> pl.DataFrame:
     """Return boxes of device work by GPU, lane and stream, and the steps' spans on the device.
 
@@ -70,7 +70,9 @@ def timeline_work(trace: Trace) -> pl.DataFrame:
         work run, ``name`` and ``kind`` are those of the longest.
     """
     names = kernel_names(trace).select("name_key", "name")
-    work = activity(trace).join(names, on="name_key", how="left", maintain_order="left")
+    work = identified(trace, activity(trace))
+    work = work.join(names, on="name_key", how="left", maintain_order="left")
+    work = work.with_columns(pl.col("kind").cast(pl.String))
     kind = pl.col("kind")
     lane = (
         pl.when(kind.is_in(COMM_KINDS) | (kind == "memcpy PtoP"))
