@@ -10,6 +10,7 @@ import polars as pl
 from tracekit.analyses._dequant_chains import DEQUANT, FUSED
 from tracekit.analyses._dequant_tables import KERNELS
 from tracekit.model.trace import Trace
+from tracekit.views.activity import activity
 from tracekit.views.kernels import kernel_names
 from tracekit.views.kv_copies import peak_bytes_per_s
 
@@ -53,18 +54,18 @@ def least_bytes(elements: int, bits: int, *, standalone: bool) -> float:
     return elements * (bits / 8 + (OUTPUT_BYTES if standalone else 0.0))
 
 
-def with_bounds(trace: Trace, work: pl.DataFrame, elements: int) -> pl.DataFrame:
+def with_bounds(trace: Trace, elements: int) -> pl.DataFrame:
     """Return durations of every dequantising kernel by name, with bounds where bytes are known.
 
     Args:
         trace: The run.
-        work: From `stream_work`.
         elements: Weights that one execution dequantises; 0 when not stated.
 
     Returns:
         Frame of `KERNELS`, longest first.
     """
-    rows = work.filter(pl.col("kind").is_in([DEQUANT, FUSED]))
+    columns = ("gpu", "start_ns", "end_ns", "kind", "name_key")
+    rows = activity(trace).select(columns).filter(pl.col("kind").is_in([DEQUANT, FUSED]))
     length = pl.col("end_ns") - pl.col("start_ns")
     table = rows.group_by("name_key", "kind").agg(
         pl.len().alias("n"),

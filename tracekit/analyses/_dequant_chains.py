@@ -6,110 +6,128 @@ waiting for an event recorded directly behind the chain. What neither order tell
 
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.analyses._dequant_tables import PERIODS
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
 from tracekit.numerics import intervals
-from tracekit.views.activity import activity, identified
+from tracekit.views.activity import WORK_KIND, activity, identified, queues
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.event_waits import event_waits
 from tracekit.views.kernels import kernel_names
 
-__all__ = ["CONSUMERS", "DEQUANT", "FUSED", "periods", "stream_work"]
+__all__ = ["CONSUMERS", "DEQUANT", "FUSED", "periods"]
 
-I64 = pl.Int64
+Int64 = NDArray[np.int64]
 DEQUANT = KernelKind.DEQUANT.value
 FUSED = KernelKind.GEMM_QUANT.value
 CONSUMERS = tuple(
     k.value
     for k in (KernelKind.GEMM, KernelKind.GEMM_QUANT, KernelKind.MOE_GEMM, KernelKind.ATTENTION)
 )
-_PASSED_OVER = (KernelKind.QUANTIZE.value, "memset")
-_STREAM = ["gpu", "report", "pid", "context", "stream"]
+_KINDS = WORK_KIND.categories.to_numpy()
+_IS_KERNEL = np.isin(_KINDS, [k.value for k in KernelKind])
+_IS_DEQUANT, _IS_CONSUMER = _KINDS == DEQUANT, np.isin(_KINDS, CONSUMERS)
+_IS_LINK = _IS_KERNEL & (KernelKind.QUANTIZE.value != _KINDS)
+"""Kind codes: what stands in a stream before or behind a kernel; the rest is passed over."""
+_COVERS = _IS_KERNEL & ~_IS_DEQUANT
+_NO_GPU = -1
+"""Sorts before every GPU, as `activity` is sorted."""
 _QUEUE = ["report", "pid", "context", "stream"]
 _OWN = ("start_ns", "name_key", "stream")
-_NEXT = ("event_next_ns", "event_next_key", "event_next_stream")
+_NEXT = ("next_ns", "next_key", "next_stream")
 
 
-def stream_work(trace: Trace) -> pl.DataFrame:
-    """Return kernels and memsets in stream order, with step, layer and launch_start_ns."""
-    work = activity(trace).hstack(attribution(trace).select("step", "layer", "launch_start_ns"))
-    on_stream = work.filter(pl.col("source").is_in(["kernel", "memset"]))
-    on_stream = identified(trace, on_stream)
-    return on_stream.sort([*_STREAM, "start_ns", "end_ns", "row"], nulls_last=True)
-
-
-def periods(trace: Trace, work: pl.DataFrame, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
+def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     """Find the chains that have a consumer.
 
     Args:
         trace: The run.
-        work: From `stream_work`.
         chain_gap_ns: Longest gap between two kernels of one chain.
 
     Returns:
         Frame of `PERIODS`, and the number of dequantisation kernels in no such chain.
     """
-    rows = work.filter(~pl.col("kind").is_in(_PASSED_OVER))
-    rows = _with_event_consumer(trace, rows)
-    rows = _with_exposed(_linked(rows, chain_gap_ns), work)
-    by_event = pl.when("by_stream").then(pl.lit("stream order")).otherwise(pl.lit("event"))
-    chains = rows.group_by("chain", maintain_order=True).agg(
-        pl.col("gpu", "stream", "step", "layer", "name_key").first(),
-        pl.col("start_ns").first(),
-        pl.col("next_ns").last().alias("end_ns"),
-        pl.len().alias("n_kernels"),
-        (pl.col("end_ns") - pl.col("from_ns")).clip(0).sum().alias("dequant_ns"),
-        pl.col("exposed_ns").sum(),
-        (pl.col("next_ns") - pl.col("end_ns")).last().alias("gap_ns"),
-        pl.col("next_key", "next_stream").last(),
-        by_event.last().alias("via"),
-        pl.col("next_ns").last().is_not_null().alias("consumed"),
-    )
-    n_lost = int(chains.filter(~pl.col("consumed"))["n_kernels"].sum())
-    return _named(trace, chains.filter("consumed")), n_lost
-
-
-def _linked(rows: pl.DataFrame, chain_gap_ns: int) -> pl.DataFrame:
-    """Dequantisation kernels with the number of their chain and what comes next."""
-    same_stream = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(1)) for c in _STREAM)
-    is_d = pl.col("kind") == DEQUANT
-    gap = pl.col("start_ns") - pl.col("end_ns").shift(1)
-    joined = same_stream & is_d & (pl.col("kind").shift(1) == DEQUANT) & (gap <= chain_gap_ns)
+    work = activity(trace)
+    kind, queue = work["kind"].to_physical().to_numpy(), work["queue"].to_numpy()
+    found = np.bincount(queue[_IS_DEQUANT[kind]], minlength=queues(trace).height) > 0
+    if not found.any():
+        return PERIODS.empty(), 0
+    rows = _in_streams(queue, _IS_LINK[kind] & found[queue])
+    place = np.flatnonzero(_IS_DEQUANT[kind[rows]])
+    at, then = rows[place], rows[np.minimum(place + 1, rows.size - 1)]
+    by_stream = (place + 1 < rows.size) & (queue[then] == queue[at]) & _IS_CONSUMER[kind[then]]
+    told = _event_consumers(trace, at)
+    start, end = (work[c].to_numpy()[at] for c in ("start_ns", "end_ns"))
+    joined = (np.diff(place) == 1) & (queue[at[1:]] == queue[at[:-1]])
+    joined &= start[1:] - end[:-1] <= chain_gap_ns
     # What is recorded behind a kernel and waited for elsewhere ends its chain.
-    joined &= pl.col("event_next_ns").shift(1).is_null()
-    follows = pl.all_horizontal(pl.col(c).eq_missing(pl.col(c).shift(-1)) for c in _STREAM)
-    follows &= pl.col("kind").shift(-1).is_in(CONSUMERS)
-    by_stream = follows.fill_null(value=False)
-    rows = rows.with_columns((~joined).fill_null(value=True).cum_sum().alias("chain"))
-    rows = rows.with_columns(
-        by_stream.alias("by_stream"),
-        *(
-            pl.when(by_stream)
-            .then(pl.col(column).shift(-1))
-            .otherwise(event)
-            .alias(event.removeprefix("event_"))
-            for column, event in zip(_OWN, _NEXT, strict=True)
-        ),
-    ).filter(is_d)
+    joined &= told["next_ns"].is_null().to_numpy()[:-1]
+    first = np.flatnonzero(np.append(True, ~joined))
+    last = np.append(first[1:], at.size) - 1
     # Kernels of a CUDA graph may overlap on one stream: no moment of a chain counts twice.
-    before = pl.col("end_ns").cum_max().shift(1).over("chain")
-    begins = pl.max_horizontal("start_ns", before).clip(upper_bound=pl.col("end_ns"))
-    return rows.with_columns(begins.alias("from_ns"))
+    chain = np.repeat(np.arange(first.size, dtype=np.int32), np.diff(first, append=at.size))
+    before = intervals.reached_before(end, chain, first.size)
+    begin = np.minimum(np.maximum(start, before), end)
+    exposed = end - begin - _covered(work, at, begin, end)
+    behind = identified(trace, work.select("queue", "start_ns", "name_key")[then[last]], "stream")
+    in_order = pl.lit(pl.Series(by_stream[last]))
+    chains = _first_of_chains(trace, at[first]).with_columns(
+        *(
+            pl.when(in_order).then(behind[c]).otherwise(told[n][last]).alias(n)
+            for c, n in zip(_OWN, _NEXT, strict=True)
+        ),
+        pl.Series("last_ns", end[last]),
+        pl.Series("n_kernels", last - first + 1),
+        pl.Series("dequant_ns", np.add.reduceat(end - begin, first)),
+        pl.Series("exposed_ns", np.add.reduceat(exposed, first)),
+        pl.when(in_order).then(pl.lit("stream order")).otherwise(pl.lit("event")).alias("via"),
+    )
+    consumed = pl.col("next_ns").is_not_null()
+    n_lost = int(chains.filter(~consumed)["n_kernels"].sum())
+    return _named(trace, chains.filter(consumed)), n_lost
 
 
-def _with_event_consumer(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    """Add the consumer on another stream of each dequantisation kernel; null where none is told."""
-    dequant = rows.filter(pl.col("kind") == DEQUANT)
-    waits = event_waits(trace).drop_nulls() if dequant.height else pl.DataFrame()
-    known = rows.drop_nulls(["launch_start_ns", *_QUEUE]).sort("launch_start_ns", "start_ns")
-    if waits.is_empty() or known.is_empty():
-        absent = (pl.lit(None, rows.schema[c]) for c in _OWN)
-        return rows.with_columns(e.alias(n) for e, n in zip(absent, _NEXT, strict=True))
+def _in_streams(queue: NDArray[np.uint32], chosen: NDArray[np.bool_]) -> Int64:
+    """Rows of `activity` stream by stream, in time order."""
+    rows = np.flatnonzero(chosen)
+    code = queue[rows]
+    # Numbers of two bytes are sorted digit by digit.
+    narrow = code.astype(np.uint16) if code.max() <= np.iinfo(np.uint16).max else code
+    return rows[np.argsort(narrow, kind="stable")]
+
+
+def _first_of_chains(trace: Trace, at: Int64) -> pl.DataFrame:
+    """What a chain has of its first kernel."""
+    rows = pl.Series(at.astype(np.uint32))
+    own = identified(trace, activity(trace).select("gpu", "start_ns", "name_key", "queue")[rows])
+    return own.hstack(attribution(trace).select("step", "layer")[rows])
+
+
+def _event_consumers(trace: Trace, at: Int64) -> pl.DataFrame:
+    """Start, name key and stream of the consumer on another stream of each dequantisation kernel.
+
+    Args:
+        trace: The run.
+        at: int64[n], rows of `activity`.
+
+    Returns:
+        Frame of `_NEXT`, n rows, null where none is told.
+    """
+    dequant = pl.DataFrame({"at": at.astype(np.uint32)})
+    waits = event_waits(trace).drop_nulls()
+    known = _beside_waits(trace, waits) if waits.height else waits
+    if known.is_empty():
+        dtypes = zip(_NEXT, (pl.Int64, pl.UInt32, pl.Int64), strict=True)
+        nothing = (pl.repeat(None, at.size, dtype=t, eager=True).alias(n) for n, t in dtypes)
+        return pl.DataFrame(nothing)
     before = known.select(
-        *_QUEUE, "launch_start_ns", d_gpu="gpu", d_kind="kind", d_end_ns="end_ns", d_row="row"
+        *_QUEUE, "launch_start_ns", d_gpu="gpu", d_kind="kind", d_end_ns="end_ns", at="at"
     )
     after = known.select(
         *_QUEUE,
@@ -122,12 +140,27 @@ def _with_event_consumer(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         (pl.col("d_kind") == DEQUANT)
         & pl.col("kind").is_in(CONSUMERS)
         & (pl.col("gpu") == pl.col("d_gpu"))
-        & (pl.col("event_next_ns") >= pl.col("d_end_ns"))
+        & (pl.col("next_ns") >= pl.col("d_end_ns"))
         & (pl.col("record_stream") != pl.col("wait_stream"))
     )
-    first = pairs.sort("event_next_ns", "event_next_stream").unique("d_row", keep="first")
-    first = first.select(pl.col("d_row").alias("row"), *_NEXT)
-    return rows.join(first, on="row", how="left", maintain_order="left")
+    first = pairs.sort("next_ns", "next_stream").unique("at", keep="first").select("at", *_NEXT)
+    return dequant.join(first, on="at", how="left", maintain_order="left").select(_NEXT)
+
+
+def _beside_waits(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
+    """Kernels of the streams that record or wait, by launch; `at` is the row of `activity`."""
+    asked = [
+        waits.select("report", "pid", context=f"{end}_context", stream=f"{end}_stream")
+        for end in ("record", "wait")
+    ]
+    numbered = queues(trace).with_row_index("queue")
+    own = numbered.join(pl.concat(asked), on=_QUEUE, how="semi")["queue"]
+    work = activity(trace)
+    wanted = np.isin(np.arange(numbered.height), own.to_numpy())[work["queue"].to_numpy()]
+    wanted &= _IS_LINK[work["kind"].to_physical().to_numpy()]
+    at = pl.Series("at", np.flatnonzero(wanted).astype(np.uint32))
+    rows = work[at].hstack([at, attribution(trace)["launch_start_ns"][at]])
+    return identified(trace, rows.drop_nulls("launch_start_ns")).sort("launch_start_ns", "start_ns")
 
 
 def _beside(waits: pl.DataFrame, end: str, work: pl.DataFrame) -> pl.DataFrame:
@@ -144,42 +177,48 @@ def _beside(waits: pl.DataFrame, end: str, work: pl.DataFrame) -> pl.DataFrame:
     ).drop("launch_start_ns", "context", "stream", strict=False)
 
 
-def _with_exposed(rows: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Add ``exposed_ns``: time of each row that no kernel on another stream of its GPU covers.
+def _covered(work: pl.DataFrame, at: Int64, begin: Int64, end: Int64) -> Int64:
+    """Time of each dequantisation kernel that a kernel on another stream of its GPU covers.
 
     Dequantisation on several streams at once covers nothing, and counts once.
+
+    Args:
+        work: Frame of `activity`.
+        at: int64[n], rows of `work`, stream by stream.
+        begin: int64[n], ns, from when on each counts.
+        end: int64[n], ns.
     """
-    kernels = work.filter(pl.col("source") == "kernel")
-    parts: list[pl.DataFrame] = []
-    for key, part in rows.group_by(_STREAM, maintain_order=True):
-        here = pl.all_horizontal(
-            pl.col(c).eq_missing(pl.lit(v, rows.schema[c]))
-            for c, v in zip(_STREAM, key, strict=True)
-        )
-        same_gpu = pl.col("gpu").eq_missing(pl.lit(key[0], pl.Int16))
-        other = kernels.filter(same_gpu & ~here & (pl.col("kind") != DEQUANT))
-        covers = [other, *(p.filter(same_gpu) for p in parts)]
-        ends = pl.concat([c.select("start_ns", "end_ns") for c in covers])
-        busy = intervals.union(ends["start_ns"].to_numpy(), ends["end_ns"].to_numpy())
-        start, end = part["from_ns"].to_numpy(), part["end_ns"].to_numpy()
-        covered = pl.Series(intervals.overlap_ns(start, end, *busy))
-        length = (part["end_ns"] - part["from_ns"]).clip(0)
-        parts.append(part.with_columns((length - covered).alias("exposed_ns")))
-    return pl.concat(parts) if parts else rows.with_columns(pl.lit(0, I64).alias("exposed_ns"))
+    kind, queue = work["kind"].to_physical().to_numpy(), work["queue"].to_numpy()
+    gpu = work["gpu"].fill_null(_NO_GPU).to_numpy()
+    starts, ends = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    covered = np.zeros(at.size, np.int64)
+    edges = [0, *(np.flatnonzero(np.diff(queue[at])) + 1).tolist(), at.size]
+    counted: dict[int, list[Int64]] = {}
+    for low, high in itertools.pairwise(edges):
+        own, here = at[low:high], gpu[at[low]]
+        # Sorted by GPU: the work of one is a slice.
+        of_gpu = slice(*np.searchsorted(gpu, [here, here + 1]))
+        other = _COVERS[kind[of_gpu]] & (queue[of_gpu] != queue[own[0]])
+        earlier = counted.setdefault(int(here), [])
+        rows = np.concatenate([np.flatnonzero(other) + of_gpu.start, *earlier])
+        busy = intervals.union(starts[rows], ends[rows])
+        covered[low:high] = intervals.overlap_ns(begin[low:high], end[low:high], *busy)
+        earlier.append(own)
+    return covered
 
 
 def _named(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
-    names = kernel_names(trace).select("name_key", "name")
-    groups = steps(trace).select("step", "group")
-    chains = chains.join(groups, on="step", how="left", maintain_order="left")
-    chains = chains.join(
-        names.rename({"name": "kernel"}), on="name_key", how="left", maintain_order="left"
-    ).join(
-        names.rename({"name_key": "next_key", "name": "consumer"}),
-        on="next_key",
-        how="left",
-        maintain_order="left",
+    names, groups = kernel_names(trace)["name"], steps(trace)["group"]
+    chains = chains.sort("start_ns", "gpu", "stream", maintain_order=True)
+    group = groups[chains["step"]] if len(groups) else pl.lit(None, pl.String)
+    return PERIODS.conform(
+        chains.with_columns(
+            group.alias("group"),
+            pl.col("next_ns").alias("end_ns"),
+            (pl.col("next_ns") - pl.col("last_ns")).alias("gap_ns"),
+            (pl.col("next_ns") - pl.col("start_ns")).alias("consumer_wait_ns"),
+            pl.col("next_stream").alias("consumer_stream"),
+            names[chains["name_key"]].alias("kernel"),
+            names[chains["next_key"]].alias("consumer"),
+        )
     )
-    wait = (pl.col("end_ns") - pl.col("start_ns")).alias("consumer_wait_ns")
-    stream = pl.col("next_stream").alias("consumer_stream")
-    return PERIODS.conform(chains.with_columns(wait, stream).sort("start_ns", "gpu", "stream"))

@@ -18,7 +18,7 @@ from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
 from tracekit.numerics import intervals, sampling, starvation
 from tracekit.numerics.intervals import Intervals
-from tracekit.views.activity import WORK_KIND
+from tracekit.views.activity import WORK_KIND, activity
 from tracekit.views.kernels import kernel_names
 from tracekit.views.metrics import DRAM, TENSOR, metric_names, samples_of
 
@@ -45,29 +45,28 @@ class Sampled(NamedTuple):
     known: bool
 
 
-def idle_tensor_cores(
-    trace: Trace, work: pl.DataFrame, periods: pl.DataFrame, kernels: pl.DataFrame
-) -> Sampled:
+def idle_tensor_cores(trace: Trace, periods: pl.DataFrame, kernels: pl.DataFrame) -> Sampled:
     """Find starvation and valleys.
 
     Args:
         trace: The run.
-        work: From `stream_work`.
         periods: Frame of `PERIODS`.
         kernels: Frame of `KERNELS`, whose bounds tell which fused kernels are slow.
     """
-    names = kernel_names(trace).select("name_key", "name")
-    rows = work.filter(pl.col("kind").is_in([DEQUANT, FUSED, *_PRODUCTS]))
-    bounds = kernels.select("name", pl.col("kind").cast(WORK_KIND), "t_min_ns")
-    rows = rows.join(names, on="name_key", how="left").join(bounds, on=["name", "kind"], how="left")
-    gpus = rows.filter(pl.col("kind").is_in([DEQUANT, FUSED]))["gpu"].drop_nulls().unique().sort()
-    cells = {gpu: _cells(trace, gpu) for gpu in gpus}
+    work = activity(trace).select("gpu", "start_ns", "end_ns", "kind", "name_key")
+    own = pl.col("kind").is_in([DEQUANT, FUSED])
+    gpus = work.lazy().filter(own).select(pl.col("gpu").drop_nulls().unique().sort()).collect()
+    cells = {gpu: _cells(trace, gpu) for gpu in gpus["gpu"]}
     sampled = [pair for pair in cells.values() if pair is not None]
     if not sampled or len(sampled) < len(cells):
         return Sampled(STARVATION.empty(), None, known=False)
     period = max(c.period_ns for pair in sampled for c in pair)
     if period > starvation.COARSEST_PERIOD_NS:
         return Sampled(STARVATION.empty(), period, known=False)
+    names = kernel_names(trace).select("name_key", "name")
+    rows = work.filter(pl.col("kind").is_in([DEQUANT, FUSED, *_PRODUCTS]))
+    bounds = kernels.select("name", pl.col("kind").cast(WORK_KIND), "t_min_ns")
+    rows = rows.join(names, on="name_key", how="left").join(bounds, on=["name", "kind"], how="left")
     found = [
         part
         for gpu, pair in cells.items()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from tracekit.analyses._dequant_bounds import with_bounds
-from tracekit.analyses._dequant_chains import DEQUANT, FUSED, periods, stream_work
+from tracekit.analyses._dequant_chains import DEQUANT, FUSED, periods
 from tracekit.analyses._dequant_sampled import idle_tensor_cores
 from tracekit.analyses._dequant_stalls import stalls
 from tracekit.analyses._dequant_tables import (
@@ -30,6 +30,7 @@ from tracekit.analyses._dequant_verdict import verdict
 from tracekit.model.analysis import Analysis, Frames, param
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
+from tracekit.views.activity import activity
 from tracekit.views.attribution import steps
 from tracekit.views.event_waits import event_waits
 from tracekit.views.overview import overview
@@ -54,14 +55,13 @@ class Params:
 
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     """Return the frames of `ANALYSIS`."""
-    work = stream_work(trace)
-    chains, n_unconsumed = periods(trace, work, round(params.chain_gap_us * 1_000))
-    kernels = with_bounds(trace, work, params.weight_elements)
+    chains, n_unconsumed = periods(trace, round(params.chain_gap_us * 1_000))
+    kernels = with_bounds(trace, params.weight_elements)
     has_steps = bool(steps(trace)["gpu_start_ns"].is_not_null().any())
     counted = chains.filter(pl.col("step").is_not_null()) if has_steps else chains
-    sampled = idle_tensor_cores(trace, work, chains, kernels)
+    sampled = idle_tensor_cores(trace, chains, kernels)
     head = overview(trace)
-    kinds = dict(work["kind"].value_counts().iter_rows())
+    kinds = dict(activity(trace)["kind"].value_counts().iter_rows())
     waits = event_waits(trace) if kinds.get(DEQUANT) else None
     summary = {
         "n_dequant": kinds.get(DEQUANT, 0),
