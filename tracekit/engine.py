@@ -21,7 +21,7 @@ from tracekit.model.trace import Gpu, Trace
 from tracekit.opening import Redact, open_trace
 from tracekit.views.activity import used_gpus
 from tracekit.views.overview import overview
-from tracekit.views.pictures import pictures
+from tracekit.views.pictures import PICTURES, pictures
 from tracekit.views.quality import quality
 
 __all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with_use"]
@@ -117,15 +117,19 @@ def diagnose(
     names = _chosen(only)
     values, _ = parameters.parse(names, params or {})
     tell = progress or _silent
+    chosen = {name: analyses.load(name) for name in names}
+    drawn = PICTURES if with_pictures else ()
+    asked = {n: (a.views, a.tables) for n, a in chosen.items()}
+    trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
     tell("device activity")
     head = trace.view(overview)
     frames: dict[str, Mapping[str, pl.DataFrame]] = {}
     findings: list[Finding] = []
-    chosen = {name: analyses.load(name) for name in names}
     for name, analysis in chosen.items():
         tell(name)
         frames[name], found = run(analysis, trace, values[name])
         findings += found
+        trace.done(name)
     tell("data quality")
     return Diagnosis(
         reports=trace.reports,

@@ -58,7 +58,6 @@ _VIEWS = (
     held_up,
     loss_felt,
 )
-_REQUIRES = ("kernels",)
 
 
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
@@ -104,8 +103,8 @@ def plot(frames: Frames, axes: Any) -> None:
 ANALYSIS = Analysis(
     name="allreduce_contention",
     question="Do collectives get slower while other work uses the GPU, and for want of what?",
-    requires=_REQUIRES,
-    uses=tuple(sorted(frozenset().union(*(v.uses for v in _VIEWS)) - set(_REQUIRES))),
+    requires=("kernels",),
+    views=_VIEWS,
     params=Params,
     results=(
         tables.FACTS_TABLE,

@@ -55,7 +55,6 @@ _VIEWS = (
     raw_durations,
     held_up,
 )
-_REQUIRES = ("kernels",)
 
 
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
@@ -87,8 +86,8 @@ def plot(frames: Frames, axes: Any) -> None:
 ANALYSIS = Analysis(
     name="collective_skew",
     question="Do ranks wait for each other in collectives, and what makes the late one late?",
-    requires=_REQUIRES,
-    uses=tuple(sorted(frozenset().union(*(v.uses for v in _VIEWS)) - set(_REQUIRES))),
+    requires=("kernels",),
+    views=_VIEWS,
     params=Params,
     results=(
         tables.FACTS_TABLE,

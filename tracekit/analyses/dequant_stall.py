@@ -30,9 +30,12 @@ from tracekit.analyses._dequant_verdict import verdict
 from tracekit.model.analysis import Analysis, Frames, param
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
-from tracekit.views.activity import activity
-from tracekit.views.attribution import steps
+from tracekit.views.activity import activity, queues
+from tracekit.views.attribution import attribution, steps
 from tracekit.views.event_waits import event_waits
+from tracekit.views.kernels import kernel_names
+from tracekit.views.metrics import SAMPLED
+from tracekit.views.ncu import profiled
 from tracekit.views.overview import overview
 from tracekit.views.step_time import gpu_time_of_capture, gpu_time_of_steps
 
@@ -135,21 +138,20 @@ ANALYSIS = Analysis(
     name="dequant_stall",
     question="How much step time do consumers wait for separate dequantisation kernels?",
     requires=("kernels",),
-    uses=(
-        "strings",
-        "memcpy",
-        "memset",
-        "graph_trace",
-        "graph_nodes",
-        "runtime",
-        "nvtx",
-        "overhead",
-        "sync",
-        "event_records",
-        "gpu_metrics",
-        "metric_names",
-        "ncu_kernels",
+    views=(
+        activity,
+        attribution,
+        event_waits,
+        gpu_time_of_capture,
+        gpu_time_of_steps,
+        kernel_names,
+        overview,
+        profiled,
+        queues,
+        steps,
+        *SAMPLED,
     ),
+    tables=("gpu_metrics", "metric_names"),
     params=Params,
     results=(PERIODS, GROUPS, KERNELS, STARVATION, STALLS, SUMMARY),
     compute=compute,

@@ -186,7 +186,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     layout = layout.with_columns(severity(rules, params))
     faults = sorted(cache.faults.items())
     summary = {
-        "n_nvtx": trace.frame("nvtx").height,
+        "n_nvtx": sum(r.tables.get("nvtx", 0) for r in trace.reports),
         "n_kv_markers": sum(frame.height for frame in events.values()),
         "n_records": cache.records.height,
         "n_pool_markers": cache.pools.height,
@@ -255,7 +255,7 @@ ANALYSIS = Analysis(
     name="kv_fragmentation",
     question="Does the way the KV cache lies in memory cost bytes, requests, copies or capacity?",
     requires=(),
-    uses=tuple(sorted(frozenset().union(*(v.uses for v in _VIEWS)))),
+    views=_VIEWS,
     needs="markers that say where KV blocks lie",
     record="tracekit run -o run -- YOUR_COMMAND",
     params=Params,

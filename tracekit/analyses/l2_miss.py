@@ -214,7 +214,7 @@ ANALYSIS = Analysis(
     requires=(),
     needs="sampled L2 hit rates, or an Nsight Compute page given beside the report",
     record="tracekit run --metrics l2 -o run -- YOUR_COMMAND",
-    uses=tuple(sorted(frozenset().union(*(v.uses for v in _VIEWS)))),
+    views=_VIEWS,
     params=Params,
     results=(
         *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY),

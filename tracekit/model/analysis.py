@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.model.table import Table
-from tracekit.model.trace import Trace
+from tracekit.model.trace import Trace, View
 
 __all__ = [
     "Analysis",
@@ -227,7 +227,8 @@ class Analysis:
         name: Module name.
         question: The question it answers, ending in "?".
         requires: Catalog tables without which it cannot say anything.
-        uses: Catalog tables that it can do without.
+        views: Views that it calls.
+        tables: Catalog tables that it reads itself and can do without.
         needs: What it needs beside tables, in words; "" for nothing.
         record: Command that records that, "" for the one that records its tables.
         results: Frames that `compute` returns, by name; the engine checks each.
@@ -241,7 +242,8 @@ class Analysis:
     name: str
     question: str
     requires: tuple[str, ...]
-    uses: tuple[str, ...] = ()
+    views: tuple[View[Any], ...]
+    tables: tuple[str, ...] = ()
     needs: str = ""
     record: str = ""
     results: tuple[Table, ...]
@@ -249,3 +251,9 @@ class Analysis:
     verdict: Callable[[Frames, Any], Sequence[Finding]]
     params: type = NoParams
     plot: Callable[[Frames, Any], None] | None = None
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        """Catalog tables that it can do without, those of its views included; sorted."""
+        every = frozenset(self.tables).union(*(v.uses for v in self.views))
+        return tuple(sorted(every - set(self.requires)))

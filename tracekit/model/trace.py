@@ -2,12 +2,14 @@
 
 A trace hands out frames by catalog name, reading each at most once, and *views*: functions
 ``Trace -> T`` whose result is kept, so that two analyses that need the same join share it. A view
-states the tables it reads; `Trace.narrow` gives an analysis a trace on which anything it did not
-declare cannot be read, so no result depends on what ran before.
+states the tables and views it reads; `Trace.narrow` gives an analysis a trace on which no table
+that it did not declare can be read, so no result depends on what ran before, and `Trace.expect`
+makes it let go of what nothing to come will ask for. A trace may be used from several threads.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, cast
@@ -136,11 +138,15 @@ class View(Generic[T]):
 
     Attributes:
         name: Qualified name of the function.
-        uses: Catalog tables it may read.
+        tables: Catalog tables it reads itself.
+        of: Views that it calls.
+        uses: Catalog tables that may be read for it, by its views too.
         compute: The function.
     """
 
     name: str
+    tables: frozenset[str]
+    of: tuple[View[Any], ...]
     uses: frozenset[str]
     compute: Callable[[Trace], T]
 
@@ -154,18 +160,90 @@ def view(*uses: str, of: Iterable[View[Any]] = ()) -> Callable[[Callable[[Trace]
 
     Args:
         uses: Catalog tables that the function reads itself.
-        of: Views that it calls.
+        of: Views that it calls. One that is left out may be computed twice, see `Trace.expect`.
     """
-    tables = frozenset(uses).union(*(v.uses for v in of))
+    tables, views = frozenset(uses), tuple(of)
     unknown = tables - CATALOG.keys()
     if unknown:
         message = f"unknown tables: {sorted(unknown)}"
         raise UndeclaredTableError(message)
 
     def wrap(function: Callable[[Trace], T]) -> View[T]:
-        return View(f"{function.__module__}.{function.__qualname__}", tables, function)
+        every = tables.union(*(v.uses for v in views))
+        name = f"{function.__module__}.{function.__qualname__}"
+        return View(name, tables, views, every, function)
 
     return wrap
+
+
+class _Kept:
+    """Values by name, each computed once whichever thread asks first."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._locks: dict[str, threading.RLock] = {}
+        self._lock = threading.Lock()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str, compute: Callable[[], Any]) -> tuple[Any, bool]:
+        """Return a value and whether it is new; views form no circle to wait in."""
+        with self._lock:
+            if name in self._values:
+                return self._values[name], False
+            lock = self._locks.setdefault(name, threading.RLock())
+        with lock:
+            if name in self._values:
+                return self._values[name], False
+            value = compute()
+            with self._lock:
+                self._values[name] = value
+            return value, True
+
+    def keep(self, wanted: Callable[[str, Any], bool]) -> None:
+        """Let go of all others."""
+        with self._lock:
+            for name in [n for n, value in self._values.items() if not wanted(n, value)]:
+                del self._values[name]
+
+
+class _Store:
+    """What all narrowed twins of a trace share.
+
+    Attributes:
+        frames: By catalog name, or `SAMPLES` and counters.
+        views: Values by the name of the view.
+        plan: See `Trace.expect`; None keeps everything.
+    """
+
+    def __init__(self) -> None:
+        self.frames, self.views = _Kept(), _Kept()
+        self.plan: dict[str, tuple[tuple[View[Any], ...], tuple[str, ...]]] | None = None
+
+    def tidy(self) -> None:
+        """Let go of what nothing in the plan needs any more."""
+        if self.plan is None:
+            return
+        wanted: set[str] = set()
+        plan = list(self.plan.values())
+        read = {table for _, tables in plan for table in tables}
+        todo = [one for views, _ in plan for one in views]
+        while todo:
+            one = todo.pop()
+            if one.name not in wanted:
+                wanted.add(one.name)
+                if one.name not in self.views:
+                    read |= one.tables
+                    todo += one.of
+        self.views.keep(lambda name, _: name in wanted)
+        self.frames.keep(lambda name, rows: name.split(":")[0] in read or rows.height < SMALL_ROWS)
+
+
+_SAMPLES = "gpu_metrics:"
+"""Begins the names under which samples are kept."""
+SMALL_ROWS = 10_000
+"""Frames of fewer rows are never let go of."""
 
 
 class Trace:
@@ -197,8 +275,7 @@ class Trace:
         )
         self.settings: Mapping[str, Any] = settings or {}
         self._allowed = allowed
-        self._frames: dict[str, pl.DataFrame] = {}
-        self._views: dict[str, Any] = {}
+        self._store = _Store()
 
     def has(self, name: str) -> bool:
         """Return whether any report holds at least one row of table `name`."""
@@ -212,10 +289,9 @@ class Trace:
             UndeclaredTableError: This trace is narrowed to other tables.
         """
         self._check(name)
-        if name not in self._frames:
-            frame = self._loader.load(name)
-            self._frames[name] = CATALOG[name].table.check(frame)
-        return self._frames[name]
+        load = self._loader.load
+        found, _ = self._store.frames.get(name, lambda: CATALOG[name].table.check(load(name)))
+        return cast("pl.DataFrame", found)
 
     def samples(self, metrics: Collection[str]) -> pl.DataFrame:
         """Return sampled counters.
@@ -228,10 +304,10 @@ class Trace:
             gpu, name, t_ns; only those counters are read from the file.
         """
         self._check("gpu_metrics")
-        key = "samples:" + "|".join(sorted(metrics))
-        if key not in self._frames:
-            self._frames[key] = self._loader.load_samples(sorted(metrics))
-        return self._frames[key]
+        names = sorted(metrics)
+        key = _SAMPLES + "|".join(names)
+        found, _ = self._store.frames.get(key, lambda: self._loader.load_samples(names))
+        return cast("pl.DataFrame", found)
 
     def view(self, which: View[T]) -> T:
         """Return the value of a view, computed on first use.
@@ -242,9 +318,31 @@ class Trace:
         if self._allowed is not None and not which.uses <= self._allowed:
             message = f"{which.name} reads undeclared tables {sorted(which.uses - self._allowed)}"
             raise UndeclaredTableError(message)
-        if which.name not in self._views:
-            self._views[which.name] = which.compute(self._narrowed(which.uses))
-        return cast("T", self._views[which.name])
+        compute = which.compute
+        found, is_new = self._store.views.get(
+            which.name, lambda: compute(self._narrowed(which.uses))
+        )
+        if is_new:
+            self._store.tidy()
+        return cast("T", found)
+
+    def expect(self, plan: Mapping[str, tuple[Iterable[View[Any]], Iterable[str]]]) -> None:
+        """Keep from now on only what is still needed for a plan.
+
+        Values are let go of once nothing that is still to be computed calls them. What is asked
+        for all the same is read or computed again.
+
+        Args:
+            plan: Views and tables that will be asked for, by the name under which `done` says that
+                they were.
+        """
+        self._store.plan = {n: (tuple(views), tuple(own)) for n, (views, own) in plan.items()}
+
+    def done(self, name: str) -> None:
+        """Say that the views of one part of the plan will not be asked for again."""
+        if self._store.plan is not None:
+            self._store.plan.pop(name, None)
+            self._store.tidy()
 
     def narrow(self, tables: Iterable[str]) -> Trace:
         """Return a trace of the same data on which only `tables` can be read."""
@@ -259,7 +357,7 @@ class Trace:
             allowed=tables,
             settings=self.settings,
         )
-        twin._frames, twin._views = self._frames, self._views
+        twin._store = self._store
         return twin
 
     def _check(self, name: str) -> None:

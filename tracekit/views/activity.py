@@ -75,7 +75,7 @@ class _Work:
     queues: pl.DataFrame
 
 
-@view("memcpy", "memset", "graph_trace", "kernels", of=[kernels])
+@view(*TABLES.values(), of=[kernels])
 def _work(trace: Trace) -> _Work:
     copies = trace.frame("memcpy").select(
         pl.concat_str(

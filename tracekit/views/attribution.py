@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import joins, stacks
-from tracekit.views.activity import activity, identified, queues, recorded
+from tracekit.views.activity import TABLES, activity, identified, queues, recorded
 from tracekit.views.keys import row_numbers
 from tracekit.views.steps import range_scopes, step_ranges, thread_code
 
@@ -22,7 +22,7 @@ _NODE_HOPS = 8
 """Clones of clones that are followed from an executed graph node to the captured one."""
 
 
-@view("runtime", of=[activity, queues])
+@view("runtime", *TABLES.values(), of=[activity, queues])
 def _launching_call(trace: Trace) -> pl.DataFrame:
     """The host call that launched each row of `activity`; nulls without one.
 
@@ -66,7 +66,7 @@ def _all_null(columns: pl.DataFrame, height: int) -> pl.DataFrame:
     )
 
 
-@view("graph_nodes", of=[activity, queues, _launching_call, range_scopes])
+@view("graph_nodes", *TABLES.values(), of=[activity, queues, range_scopes])
 def _capture_layer(trace: Trace) -> pl.Series:
     """Layer of graph kernels, from the range that was open when their node was captured."""
     nodes = trace.frame("graph_nodes")

@@ -230,7 +230,7 @@ def _agreed(column: str) -> pl.Expr:
     return pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
 
 
-@view(of=[payloads, markers])
+@view("nvtx", of=[payloads, markers])
 def communicator_sizes(trace: Trace) -> pl.DataFrame:
     """Return the number of ranks of each communicator as its creation stated it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import activity, identified, queues, recorded
+from tracekit.views.activity import TABLES, activity, identified, queues, recorded
 from tracekit.views.attribution import attribution
 from tracekit.views.coll_calls import call_of, group_sizes, host_calls, thread_key
 from tracekit.views.kernels import kernel_names
@@ -31,7 +31,7 @@ _FIELDS = ("what", "comm", "handle", "bytes", "dtype", "nranks", "rank")
 _NODE = ["report", "pid", "graph_node"]
 
 
-@view(of=[activity, attribution, kernel_names, queues])
+@view(*TABLES.values(), of=[activity, attribution, kernel_names, queues])
 def comm_kernels(trace: Trace) -> pl.DataFrame:
     """Return the communication kernels with their launch.
 

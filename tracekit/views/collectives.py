@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.model.kernels import classify
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import activity, recorded
+from tracekit.views.activity import activity
 from tracekit.views.coll_calls import communicator_sizes, host_calls
 from tracekit.views.coll_launches import comm_kernels, launch_facts
 from tracekit.views.payloads import payloads
@@ -280,7 +280,7 @@ def collective_counts(trace: Trace) -> CollectiveCounts:
     )
 
 
-@view(of=[activity])
+@view("memcpy", of=[activity])
 def peer_copies(trace: Trace) -> pl.DataFrame:
     """Return the copies between GPUs, which are communication without a kernel.
 
@@ -288,7 +288,7 @@ def peer_copies(trace: Trace) -> pl.DataFrame:
         Frame of gpu Int16, n UInt32, bytes Int64, time_ns Int64, bytes_per_s Float64; by gpu.
     """
     copies = activity(trace).filter(pl.col("kind") == "memcpy PtoP")
-    copies = copies.with_columns(recorded(trace, copies, "bytes"))
+    copies = copies.with_columns(trace.frame("memcpy")["bytes"][copies["row"]])
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     totals = copies.group_by("gpu").agg(
         pl.len().alias("n"), pl.col("bytes").sum(), length.alias("time_ns")

@@ -64,7 +64,7 @@ HALF = 0.5
 @view(
     "gpu_metrics",
     "metric_names",
-    of=[queues, collectives, collective_counts, overview, step_time],
+    of=[queues, collectives, collective_counts, overview, step_time, *metrics.SAMPLED],
 )
 def comm_facts(trace: Trace) -> pl.DataFrame:
     """Return the facts about the trace that verdicts on communication rest on.

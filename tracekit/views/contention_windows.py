@@ -74,7 +74,7 @@ def _number(value: object) -> int | None:
     return None if value is None else int(str(value))
 
 
-@view("gpu_metrics", "metric_names", of=[collectives, lanes, _sides])
+@view("gpu_metrics", "metric_names", of=[collectives, lanes, _sides, *metrics.SAMPLED])
 def contention_windows(trace: Trace) -> pl.DataFrame:
     """Return every stretch in which a GPU communicated and did other work at once.
 
@@ -147,7 +147,7 @@ def _present(kinds: dict[str, Intervals], windows: Intervals) -> pl.Series:
     return index.join(named, on="window", how="left", maintain_order="left")["kind"]
 
 
-@view("gpu_metrics", "metric_names", of=[_sides])
+@view("gpu_metrics", "metric_names", of=[_sides, *metrics.SAMPLED])
 def shared_time(trace: Trace) -> pl.DataFrame:
     """Return how long each GPU communicated alone, worked alone, and did both.
 

@@ -63,7 +63,7 @@ def _names_by_id(trace: Trace) -> _Named:
     return _Named(row, named.with_columns(key))
 
 
-@view("kernels", "strings", of=[_names_by_id])
+@view(of=[_names_by_id])
 def kernel_names(trace: Trace) -> pl.DataFrame:
     """Return one row per distinct kernel name.
 
@@ -77,7 +77,7 @@ def kernel_names(trace: Trace) -> pl.DataFrame:
     return named.unique("name_key", keep="first", maintain_order=True).sort("name_key")
 
 
-@view("kernels", "strings", of=[_names_by_id])
+@view(of=[_names_by_id])
 def kernels(trace: Trace) -> pl.DataFrame:
     """Return what each kernel is.
 

@@ -92,7 +92,7 @@ _CHAINS = pl.Schema(
 )
 
 
-@view("gpus", of=[kv_cache, steps, clock_spans])
+@view(of=[kv_cache, steps, clock_spans])
 def kv_copies(trace: Trace) -> pl.DataFrame:
     """Compare the time that relocations take at least with the time of the steps they fall into.
 

@@ -19,7 +19,7 @@ from tracekit.numerics import sampling
 from tracekit.numerics.threads import each
 from tracekit.views.activity import WORK_KIND, activity, used_gpus
 from tracekit.views.attribution import attribution
-from tracekit.views.metrics import HIT_RATES, OCCUPANCY, metric_names, samples_of
+from tracekit.views.metrics import HIT_RATES, OCCUPANCY, SAMPLED, metric_names, samples_of
 
 __all__ = ["HIT_RATES", "OCCUPANCY", "HitCounter", "hit_counters", "kernel_hits"]
 
@@ -66,7 +66,7 @@ def full_scale_of(values: NDArray[np.int64]) -> int:
     return HALF_SCALE if top == HALF_SCALE and at_top >= SAMPLES_AT_TOP else FULL_SCALE
 
 
-@view("gpu_metrics", "metric_names", of=[used_gpus])
+@view("gpu_metrics", "metric_names", of=[used_gpus, *SAMPLED])
 def hit_counters(trace: Trace) -> tuple[HitCounter, ...]:
     """Return the L2 hit-rate counter of each GPU that has one with any sample."""
     found = []
@@ -106,7 +106,7 @@ KERNEL_HITS = pl.Schema(
 )
 
 
-@view(of=[hit_counters, activity, attribution])
+@view("gpu_metrics", "metric_names", of=[hit_counters, activity, attribution, *SAMPLED])
 def kernel_hits(trace: Trace) -> pl.DataFrame:
     """Return what the L2 hit-rate samples say about every kernel of a sampled GPU.
 

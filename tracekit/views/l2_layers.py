@@ -14,7 +14,7 @@ from tracekit.views.activity import activity, used_gpus
 from tracekit.views.kv import kv_cache
 from tracekit.views.kv_layout import measure
 from tracekit.views.l2 import hit_counters, kernel_hits
-from tracekit.views.metrics import dram, level_over
+from tracekit.views.metrics import SAMPLED, dram, level_over
 from tracekit.views.ranges import ranges
 
 __all__ = [
@@ -122,7 +122,7 @@ def kv_beside(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@view(of=[kernel_hits, hit_counters])
+@view("gpu_metrics", "metric_names", of=[kernel_hits, hit_counters, *SAMPLED])
 def miss_by_occupancy(trace: Trace) -> pl.DataFrame:
     """Count kernels by L2 miss share and by resident warps.
 

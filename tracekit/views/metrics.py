@@ -28,6 +28,7 @@ __all__ = [
     "LINK_RX",
     "LINK_TX",
     "OCCUPANCY",
+    "SAMPLED",
     "SMS_ACTIVE",
     "TENSOR",
     "Counter",
@@ -141,13 +142,17 @@ def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
     }
 
 
-@view("gpu_metrics", of=[_traffic])
+@view(of=[_traffic])
 def _counters(trace: Trace) -> dict[tuple[int, str], Counter | None]:
     """The counters of `_traffic`."""
     edge = _edge(trace)
     found = _traffic(trace)
     counters = each(lambda key: _counter(key[1], *found[key], edge), found)
     return dict(zip(found, counters, strict=True))
+
+
+SAMPLED = (_traffic, _counters)
+"""The views behind the functions of this module, for those who call them."""
 
 
 def _edge(trace: Trace) -> sampling.Edge:

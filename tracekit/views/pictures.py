@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.model.trace import Trace
+from tracekit.model.trace import Trace, View
 from tracekit.views.kv_map import kv_map
 from tracekit.views.timeline import timeline_samples, timeline_work
 
-__all__ = ["pictures"]
+__all__ = ["PICTURES", "pictures"]
+
+PICTURES: tuple[View[pl.DataFrame], ...] = (timeline_work, timeline_samples, kv_map)
+"""The views that pictures are drawn from."""
 
 
 def pictures(trace: Trace) -> dict[str, pl.DataFrame]:
@@ -18,8 +21,4 @@ def pictures(trace: Trace) -> dict[str, pl.DataFrame]:
         ``work`` and ``samples`` (see `tracekit.views.timeline`), ``kv_map``
         (`tracekit.views.kv_map`).
     """
-    return {
-        "work": trace.view(timeline_work),
-        "samples": trace.view(timeline_samples),
-        "kv_map": trace.view(kv_map),
-    }
+    return dict(zip(("work", "samples", "kv_map"), map(trace.view, PICTURES), strict=True))

@@ -54,7 +54,7 @@ def _events(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view("nvtx", "strings")
+@view("nvtx")
 def capture_end_ns(trace: Trace) -> int:
     """Return the last moment that NVTX knows of: capture length or last NVTX time, ns."""
     lengths = [r.duration_ns for r in trace.reports if r.duration_ns is not None]

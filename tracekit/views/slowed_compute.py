@@ -13,7 +13,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals, labels
 from tracekit.numerics.resample import MIN_EACH, lost, median_ratio
 from tracekit.numerics.threads import each
-from tracekit.views.activity import OPAQUE, activity, recorded
+from tracekit.views.activity import OPAQUE, TABLES, activity, recorded
 from tracekit.views.collectives import collectives
 from tracekit.views.contention import thinned
 from tracekit.views.kernels import kernel_names
@@ -47,7 +47,7 @@ SLOWED = pl.Schema(
 """Columns of `slowed_compute`."""
 
 
-@view("kernels", of=[activity, collectives, kernel_names, lanes])
+@view(*TABLES.values(), of=[activity, collectives, kernel_names, lanes])
 def slowed_compute(trace: Trace) -> pl.DataFrame:
     """Compare work inside collectives with the same work outside of any.
 
