@@ -18,6 +18,7 @@ from tracekit.model.analysis import Analysis, Finding, Level, Missing, settle
 from tracekit.model.catalog import CATALOG, record_command
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.trace import Gpu, Trace
+from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
 from tracekit.views.activity import used_gpus
 from tracekit.views.overview import overview
@@ -27,6 +28,7 @@ from tracekit.views.quality import quality
 __all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with_use"]
 
 Progress = Callable[[str], None]
+_Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
@@ -123,13 +125,15 @@ def diagnose(
     trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
     tell("device activity")
     head = trace.view(overview)
-    frames: dict[str, Mapping[str, pl.DataFrame]] = {}
-    findings: list[Finding] = []
-    for name, analysis in chosen.items():
+
+    def answered(name: str) -> _Answer:
         tell(name)
-        frames[name], found = run(analysis, trace, values[name])
-        findings += found
+        answer = run(chosen[name], trace, values[name])
         trace.done(name)
+        return answer
+
+    answers = dict(zip(names, each(answered, names), strict=True))
+    findings = [finding for _, found in answers.values() for finding in found]
     tell("data quality")
     return Diagnosis(
         reports=trace.reports,
@@ -138,7 +142,7 @@ def diagnose(
         overview=head,
         quality=trace.view(quality),
         findings=ranked(findings),
-        frames=frames,
+        frames={name: frames for name, (frames, _) in answers.items()},
         params={n: vars(values[n]) for n in names},
         unreadable=unreadable,
         provenance=_provenance(redact, _sayable(params or {}, redact)),
@@ -167,9 +171,7 @@ def _silent(_: str) -> None:
     """Report progress to nobody."""
 
 
-def run(
-    analysis: Analysis, trace: Trace, params: Any
-) -> tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]:
+def run(analysis: Analysis, trace: Trace, params: Any) -> _Answer:
     """Run one analysis on a trace narrowed to the tables that it declares.
 
     Returns:

@@ -221,22 +221,25 @@ class _Store:
         self.frames, self.views = _Kept(), _Kept()
         self.plan: dict[str, tuple[tuple[View[Any], ...], tuple[str, ...]]] | None = None
 
+    def needed(self) -> dict[str, View[Any]]:
+        """The views that are asked for or have to be computed for those, by name."""
+        found: dict[str, View[Any]] = {}
+        todo = [one for views, _ in list((self.plan or {}).values()) for one in views]
+        while todo:
+            one = todo.pop()
+            if one.name not in found:
+                found[one.name] = one
+                todo += () if one.name in self.views else one.of
+        return found
+
     def tidy(self) -> None:
         """Let go of what nothing in the plan needs any more."""
         if self.plan is None:
             return
-        wanted: set[str] = set()
-        plan = list(self.plan.values())
-        read = {table for _, tables in plan for table in tables}
-        todo = [one for views, _ in plan for one in views]
-        while todo:
-            one = todo.pop()
-            if one.name not in wanted:
-                wanted.add(one.name)
-                if one.name not in self.views:
-                    read |= one.tables
-                    todo += one.of
-        self.views.keep(lambda name, _: name in wanted)
+        needed = self.needed()
+        read = {table for _, tables in list(self.plan.values()) for table in tables}
+        read.update(*(one.tables for one in needed.values() if one.name not in self.views))
+        self.views.keep(lambda name, _: name in needed)
         self.frames.keep(lambda name, rows: name.split(":")[0] in read or rows.height < SMALL_ROWS)
 
 
@@ -337,6 +340,13 @@ class Trace:
                 they were.
         """
         self._store.plan = {n: (tuple(views), tuple(own)) for n, (views, own) in plan.items()}
+
+    def digest(self, *tables: str) -> None:
+        """Compute the planned views that read one of `tables` themselves, so that those can go."""
+        needed = sorted(self._store.needed().values(), key=lambda one: one.name)
+        for one in needed:
+            if one.tables.intersection(tables):
+                self.view(one)
 
     def done(self, name: str) -> None:
         """Say that the views of one part of the plan will not be asked for again."""

@@ -17,10 +17,12 @@ from tracekit.views.strings import placeholder
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
-__all__ = ["KIND", "kernel_names", "kernels"]
+__all__ = ["KIND", "SHAPE", "Shapes", "kernel_names", "kernels", "shapes"]
 
 KIND = pl.Enum([k.value for k in KernelKind])
 """Dtype of every ``kind`` column."""
+SHAPE = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
+"""Columns of a launch shape."""
 _IDS = ["name_id", "mangled_id", "short_id"]
 
 
@@ -87,3 +89,22 @@ def kernels(trace: Trace) -> pl.DataFrame:
     """
     named = _names_by_id(trace)
     return named.table.select("name_key", "kind")[named.row]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Grids and blocks of all kernels.
+
+    Attributes:
+        row: uint32[kernels], row of `table` of each row of the catalog frame.
+        table: The distinct `SHAPE`, Int32 columns, sorted.
+    """
+
+    row: NDArray[np.uint32]
+    table: pl.DataFrame
+
+
+@view("kernels")
+def shapes(trace: Trace) -> Shapes:
+    """Return the launch shape of every kernel."""
+    return Shapes(*row_numbers(trace.frame("kernels").select(SHAPE)))
