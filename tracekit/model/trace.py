@@ -9,117 +9,18 @@ makes it let go of what nothing to come will ask for. A trace may be used from s
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Protocol, TypeVar, cast
 
 import polars as pl
 
 from tracekit.model.catalog import CATALOG
+from tracekit.model.report import Alignment, Gpu, Report
+from tracekit.model.views import SAMPLES, Store, UndeclaredTableError, View, view
 
 __all__ = ["Alignment", "Gpu", "Loader", "Report", "Trace", "UndeclaredTableError", "View", "view"]
 
 T = TypeVar("T")
-
-
-class UndeclaredTableError(AssertionError):
-    """An analysis or view read a table that it does not declare: a bug."""
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One physical GPU.
-
-    Attributes:
-        index: Position in `Trace.gpus`, the ``gpu`` column of every frame.
-        name: Marketing name, "" when unknown.
-        chip: Chip name, "" when unknown.
-        l2_bytes: L2 size in bytes, None when unknown.
-        memory_bytes: Device memory in bytes, None when unknown.
-        bandwidth_bytes_per_s: Peak DRAM bandwidth as the report states it, None when unknown.
-        clock_hz: Maximum clock in Hz, None when unknown.
-        sm_count: Streaming multiprocessors, None when unknown.
-        used: Whether any device activity ran on it; only a `Diagnosis` knows, not a `Trace`.
-    """
-
-    index: int
-    name: str = ""
-    chip: str = ""
-    l2_bytes: int | None = None
-    memory_bytes: int | None = None
-    bandwidth_bytes_per_s: int | None = None
-    clock_hz: int | None = None
-    sm_count: int | None = None
-    used: bool = False
-
-
-@dataclass(frozen=True)
-class Report:
-    """One input file.
-
-    Attributes:
-        index: The ``report`` column of every frame.
-        name: File name without folder.
-        sha256: Hash of the file's bytes as given (compressed if it was).
-        product: Product and version that wrote it, "" when unknown.
-        schema_version: Export schema version, None when the file states none.
-        nsys_version: Version as integers, None when unknown.
-        graph_trace: "graph", "node" or "" as the capture options say.
-        metric_hz: Sampling frequency asked for, None when none was.
-        has_blobs: Whether payload blobs were exported; None when the file does not say.
-        utc_epoch_ns: Wall-clock start, None when unknown.
-        duration_ns: Capture length, None when unknown.
-        tables: Canonical tables present with at least one row: name to row count.
-        present: Canonical tables present at all, also empty.
-        notes: Provenance notes of the reader.
-        dropped: Invalid rows per canonical table: table to {reason: count}.
-    """
-
-    index: int
-    name: str
-    sha256: str
-    product: str = ""
-    schema_version: str | None = None
-    nsys_version: tuple[int, ...] | None = None
-    graph_trace: str = ""
-    metric_hz: int | None = None
-    has_blobs: bool | None = None
-    utc_epoch_ns: int | None = None
-    duration_ns: int | None = None
-    tables: Mapping[str, int] = field(default_factory=dict)
-    present: Collection[str] = ()
-    notes: list[str] = field(default_factory=list)
-    dropped: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    @property
-    def has_timeline(self) -> bool:
-        """Whether it says when something ran; results of Nsight Compute do not."""
-        return "ncu_kernels" not in self.present
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """How one report's clock was brought to that of report 0.
-
-    Attributes:
-        report: Index of the report.
-        offset_ns: Shift that was subtracted, in all.
-        mad_ns: Median absolute deviation of matched collective ends; None without any.
-        n: Matched collectives.
-        method: "one session", "collectives", "utc" or "none".
-    """
-
-    report: int
-    offset_ns: int
-    mad_ns: float | None
-    n: int
-    method: str
-
-    @property
-    def aligned(self) -> bool:
-        """Whether claims across reports may be made."""
-        return self.method in {"one session", "collectives"}
 
 
 class Loader(Protocol):
@@ -130,123 +31,6 @@ class Loader(Protocol):
 
     def load_samples(self, metrics: Collection[str]) -> pl.DataFrame:
         """Return the samples of the counters with these exact names."""
-
-
-@dataclass(frozen=True)
-class View(Generic[T]):
-    """A named function of a trace whose result is computed once.
-
-    Attributes:
-        name: Qualified name of the function.
-        tables: Catalog tables it reads itself.
-        of: Views that it calls.
-        uses: Catalog tables that may be read for it, by its views too.
-        compute: The function.
-    """
-
-    name: str
-    tables: frozenset[str]
-    of: tuple[View[Any], ...]
-    uses: frozenset[str]
-    compute: Callable[[Trace], T]
-
-    def __call__(self, trace: Trace) -> T:
-        """Return the view's value for `trace`."""
-        return trace.view(self)
-
-
-def view(*uses: str, of: Iterable[View[Any]] = ()) -> Callable[[Callable[[Trace], T]], View[T]]:
-    """Turn a function of a trace into a `View`.
-
-    Args:
-        uses: Catalog tables that the function reads itself.
-        of: Views that it calls. One that is left out may be computed twice, see `Trace.expect`.
-    """
-    tables, views = frozenset(uses), tuple(of)
-    unknown = tables - CATALOG.keys()
-    if unknown:
-        message = f"unknown tables: {sorted(unknown)}"
-        raise UndeclaredTableError(message)
-
-    def wrap(function: Callable[[Trace], T]) -> View[T]:
-        every = tables.union(*(v.uses for v in views))
-        name = f"{function.__module__}.{function.__qualname__}"
-        return View(name, tables, views, every, function)
-
-    return wrap
-
-
-class _Kept:
-    """Values by name, each computed once whichever thread asks first."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, Any] = {}
-        self._locks: dict[str, threading.RLock] = {}
-        self._lock = threading.Lock()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
-
-    def get(self, name: str, compute: Callable[[], Any]) -> tuple[Any, bool]:
-        """Return a value and whether it is new; views form no circle to wait in."""
-        with self._lock:
-            if name in self._values:
-                return self._values[name], False
-            lock = self._locks.setdefault(name, threading.RLock())
-        with lock:
-            if name in self._values:
-                return self._values[name], False
-            value = compute()
-            with self._lock:
-                self._values[name] = value
-            return value, True
-
-    def keep(self, wanted: Callable[[str, Any], bool]) -> None:
-        """Let go of all others."""
-        with self._lock:
-            for name in [n for n, value in self._values.items() if not wanted(n, value)]:
-                del self._values[name]
-
-
-class _Store:
-    """What all narrowed twins of a trace share.
-
-    Attributes:
-        frames: By catalog name, or `SAMPLES` and counters.
-        views: Values by the name of the view.
-        plan: See `Trace.expect`; None keeps everything.
-    """
-
-    def __init__(self) -> None:
-        self.frames, self.views = _Kept(), _Kept()
-        self.plan: dict[str, tuple[tuple[View[Any], ...], tuple[str, ...]]] | None = None
-
-    def needed(self) -> dict[str, View[Any]]:
-        """The views that are asked for or have to be computed for those, by name."""
-        found: dict[str, View[Any]] = {}
-        todo = [one for views, _ in list((self.plan or {}).values()) for one in views]
-        while todo:
-            one = todo.pop()
-            if one.name not in found:
-                found[one.name] = one
-                todo += () if one.name in self.views else one.of
-        return found
-
-    def tidy(self) -> None:
-        """Let go of what nothing in the plan needs any more."""
-        if self.plan is None:
-            return
-        needed = self.needed()
-        read = {table for _, tables in list(self.plan.values()) for table in tables}
-        read.update(*(one.tables for one in needed.values() if one.name not in self.views))
-        self.views.keep(lambda name, _: name in needed)
-        self.frames.keep(lambda name, rows: name.split(":")[0] in read or rows.height < SMALL_ROWS)
-
-
-_SAMPLES = "gpu_metrics:"
-"""Begins the names under which samples are kept."""
-SMALL_ROWS = 10_000
-"""Frames of fewer rows are never let go of."""
 
 
 class Trace:
@@ -278,7 +62,7 @@ class Trace:
         )
         self.settings: Mapping[str, Any] = settings or {}
         self._allowed = allowed
-        self._store = _Store()
+        self._store = Store()
 
     def has(self, name: str) -> bool:
         """Return whether any report holds at least one row of table `name`."""
@@ -308,7 +92,7 @@ class Trace:
         """
         self._check("gpu_metrics")
         names = sorted(metrics)
-        key = _SAMPLES + "|".join(names)
+        key = SAMPLES + "|".join(names)
         found, _ = self._store.frames.get(key, lambda: self._loader.load_samples(names))
         return cast("pl.DataFrame", found)
 

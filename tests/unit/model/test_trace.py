@@ -9,7 +9,7 @@ from threading import Barrier
 import polars as pl
 import pytest
 
-from tracekit.model import trace as model
+from tracekit.model import views as kept
 from tracekit.model.catalog import CATALOG
 from tracekit.model.trace import Report, Trace, UndeclaredTableError, View, view
 
@@ -64,7 +64,7 @@ def views(calls: Counter[str]) -> dict[str, View]:
 
 @pytest.fixture
 def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
-    monkeypatch.setattr(model, "SMALL_ROWS", 1)
+    monkeypatch.setattr(kept, "SMALL_ROWS", 1)
     return Trace(Counting(), (Report(0, "r", "x"),))
 
 
@@ -109,7 +109,7 @@ def test_a_table_that_a_part_of_the_plan_reads_stays_until_the_part_is_done(trac
 
 
 def test_small_tables_stay(trace, views, monkeypatch):
-    monkeypatch.setattr(model, "SMALL_ROWS", 2)
+    monkeypatch.setattr(kept, "SMALL_ROWS", 2)
     trace.expect({"a": ([views["first"]], [])})
     views["first"](trace)
     assert "kernels" in trace._store.frames
