@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tracekit import __version__
+from tracekit.cli._output import no_more_output
 from tracekit.errors import TracekitError
 from tracekit.report.names import printable
 
@@ -63,7 +64,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
     """
     words = None if arguments is None else list(arguments)
     try:
-        code = group.main(words, prog_name="tracekit", standalone_mode=False)
+        code = _run(words)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -73,6 +74,16 @@ def call(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"tracekit: {printable(error.one_line())}", err=True)
         return error.exit_code
     return code if isinstance(code, int) else 0
+
+
+def _run(words: list[str] | None) -> object:
+    try:
+        return group.main(words, prog_name="tracekit", standalone_mode=False)
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        # No file: it is Click that prints a help text or a version.
+        raise no_more_output(error) from error
 
 
 def main() -> None:

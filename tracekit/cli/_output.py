@@ -184,8 +184,13 @@ def print_text(text: str) -> None:
         sys.stdout.write(fits)
         sys.stdout.flush()
     except OSError as error:
-        # Python flushes again when it exits: give it somewhere to write to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        unwritable = no_more_output(error)
         if not isinstance(error, BrokenPipeError):
-            message = f"standard output cannot be written: {error.strerror}"
-            raise InputError(message) from error
+            raise unwritable from error
+
+
+def no_more_output(error: OSError) -> InputError:
+    """Stop writing to standard output; what to say about it."""
+    # Python flushes again when it exits: give it somewhere to write to.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return InputError(f"standard output cannot be written: {error.strerror}")
