@@ -32,7 +32,9 @@ def tracekit(words, **options):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-@pytest.mark.parametrize("words", [["list"], ["info"], ["doctor"], ["compare"], ["--help"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["list"], ["info"], ["doctor"], ["compare"], ["--help"], ["run", "--help"]]
+)
 def test_a_full_disk_under_standard_output_is_one_line(report, words):
     inputs = {"info": [report], "compare": [report, report]}.get(words[0], [])
     with open("/dev/full", "w") as full:  # noqa: PTH123
