@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from tracekit.errors import DamagedReportError
-from tracekit.io.pages import PagesSource, checks
+from tracekit.io.pages import PagesSource, checks, frames
 from tracekit.io.pages.plan import UnusualTableError
 from tracekit.io.source import RowFilter, open_source
 from tracekit.io.sqlite_source import SqliteSource
@@ -161,16 +161,17 @@ def test_sqlite_goes_on_where_decoding_stopped(tmp_path, small_chunks):
 
 
 def test_a_wrong_sample_sends_the_table_to_sqlite(tmp_path, monkeypatch):
-    right = chunks.frame_of
-    monkeypatch.setattr(chunks, "frame_of", lambda *a: right(*a).with_columns(pl.col("a") + 1))
+    right = frames.Columns.frame
+    wrong = pl.col("a") + 1
+    monkeypatch.setattr(frames.Columns, "frame", lambda c: right(c).with_columns(wrong))
     with open_pages(make(tmp_path / "r.sqlite")) as source:
         assert source.read("t", COLUMNS)["a"].to_list() == list(range(3000))
         assert source.notes == ["t: read through SQLite (a sample differs from what SQLite reads)"]
 
 
 def test_a_wrong_sample_with_filters(tmp_path, monkeypatch):
-    right = chunks.frame_of
-    monkeypatch.setattr(chunks, "frame_of", lambda *a: right(*a).reverse())
+    right = frames.Columns.frame
+    monkeypatch.setattr(frames.Columns, "frame", lambda c: right(c).reverse())
     where = [RowFilter("a", high=2000)]
     with open_pages(make(tmp_path / "r.sqlite")) as source:
         assert source.read("t", COLUMNS, where)["a"].to_list() == list(range(2000))

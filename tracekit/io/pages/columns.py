@@ -1,4 +1,9 @@
-"""Rows to columns, for compiled code: filter some rows of a buffer and store their values."""
+"""Rows to columns, for compiled code: filter some rows of a buffer and store their values.
+
+Arguments are integers, most of them addresses: `at` of int64[n] with the addresses of the rows'
+payloads, `layout` of int64[n] with those of the rows' layouts. `slot` is what to add to the latter
+for the column in question.
+"""
 
 from __future__ import annotations
 
@@ -9,144 +14,252 @@ from numba.extending import register_jitable
 
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.texts import text_code
-from tracekit.io.pages.words import bits_float, float_bits, load_word, store_word, swap_bytes
+from tracekit.io.pages.words import (
+    big_at,
+    bits_float,
+    byte_at,
+    float_bits,
+    int_at,
+    put_byte,
+    put_int,
+)
 
 
 @register_jitable
-def _value(buffer: f.Bytes, p: f.Int, layouts: f.Ints, k: f.Int, s: f.Int) -> Any:
+def _value(at: f.Int, place: f.Int) -> Any:
     """The integer, or the bits of the real, of a slot; 0 for NULL."""
-    raw = np.int64(swap_bytes(load_word(buffer, p + layouts[k, s, f.END])))
-    shift = layouts[k, s, f.SHIFT]
-    return ((raw << shift) >> shift) & layouts[k, s, f.MASK] | layouts[k, s, f.CONSTANT]
+    word = int_at(place + 8 * f.PLACE)
+    raw = big_at(at + (word >> f.END_AT))
+    shift = (word >> f.SHIFT_AT) & 63
+    return ((raw << shift) >> shift) & -(word & 1) | int_at(place + 8 * f.REST)
+
+
+@register_jitable
+def _state(place: f.Int) -> Any:
+    return (int_at(place + 8 * f.PLACE) >> f.STATE_AT) & 3
 
 
 @register_jitable
 def reject(
-    buffer: f.Bytes,
-    cells: f.Ints,
+    at: f.Int,
+    layout: f.Int,
+    slot: f.Int,
     n: f.Int,
-    i: f.Int,
-    plan: f.Ints,
-    layouts: f.Ints,
-    filters: f.Ints,
-    members: f.Ints,
-    keep: f.Bytes,
+    low: f.Int,
+    high: f.Int,
+    mode: f.Int,
+    members: f.Int,
+    count: f.Int,
+    keep: f.Int,
 ) -> None:
-    """Clear `keep` for the rows whose cell does not satisfy the i-th filter."""
-    s, low, high = np.uintp(filters[i, f.SLOT]), filters[i, f.FROM], filters[i, f.TO]
-    mode, start, count = filters[i, f.MODE], filters[i, f.START], filters[i, f.COUNT]
-    is_rowid = plan[s, f.KIND] == f.ROWID
+    """Clear bytes of `keep` for the rows whose cell does not satisfy a filter."""
     for j in range(n):
-        k = np.uintp(cells[j, f.LAYOUT])
-        value = cells[j, f.ID] if is_rowid else _value(buffer, cells[j, f.AT], layouts, k, s)
-        good = (is_rowid or layouts[k, s, f.STATE] == f.VALUE) and low <= value <= high
+        place = int_at(layout + 8 * j) + slot
+        value = _value(int_at(at + 8 * j), place)
+        good = (_state(place) == f.VALUE) & (low <= value) & (value <= high)
+        if mode == f.BITMAP:
+            good &= int_at(members + 8 * (value - low if good else 0)) != 0
+        elif mode == f.SORTED and good:
+            good = _among(members, count, value)
+        put_byte(keep + j, byte_at(keep + j) & np.int64(good))
+
+
+@register_jitable
+def reject_ids(
+    ids: f.Int,
+    n: f.Int,
+    low: f.Int,
+    high: f.Int,
+    mode: f.Int,
+    members: f.Int,
+    count: f.Int,
+    keep: f.Int,
+) -> None:
+    """As `reject`, for the row id."""
+    for j in range(n):
+        value = int_at(ids + 8 * j)
+        good = low <= value <= high
         if good and mode == f.BITMAP:
-            good = members[start + value - low] != 0
+            good = int_at(members + 8 * (value - low)) != 0
         elif good and mode == f.SORTED:
-            left, right = start, start + count - 1
-            while left < right:
-                middle = (left + right) >> 1
-                if members[middle] < value:
-                    left = middle + 1
-                else:
-                    right = middle
-            good = members[left] == value
+            good = _among(members, count, value)
         if not good:
-            keep[j] = 0
+            put_byte(keep + j, 0)
+
+
+@register_jitable
+def _among(members: f.Int, count: f.Int, value: f.Int) -> Any:
+    """Whether a value is one of some sorted ones."""
+    left, right = np.int64(0), count - 1
+    while left < right:
+        middle = (left + right) >> 1
+        if int_at(members + 8 * middle) < value:
+            left = middle + 1
+        else:
+            right = middle
+    return int_at(members + 8 * left) == value
 
 
 @register_jitable
 def keep_rows(cells: f.Ints, n: f.Int, keep: f.Bytes, probes: f.Ints, counters: f.Ints) -> Any:
     """Move the rows to keep to the front; their number. Answers the probes."""
-    probe, kept, before = counters[f.PROBE], 0, counters[f.CELLS]
+    probe, kept, before = counters[f.PROBE], np.int64(0), counters[f.CELLS]
     for i in range(n):
         if probe < probes.shape[0] and probes[probe, f.ORDINAL] == before + i:
-            probes[probe, f.PROBE_ID] = cells[i, f.ID]
+            probes[probe, f.PROBE_ID] = cells[f.ID, i]
             probes[probe, f.PROBE_ROW] = counters[f.ROWS] + kept if keep[i] else -1
             probe += 1
-        if keep[i]:
-            cells[kept, f.AT] = cells[i, f.AT]
-            cells[kept, f.LAYOUT] = cells[i, f.LAYOUT]
-            cells[kept, f.ID] = cells[i, f.ID]
-            kept += 1
+        cells[f.AT, kept] = cells[f.AT, i]
+        cells[f.LAYOUT, kept] = cells[f.LAYOUT, i]
+        cells[f.ID, kept] = cells[f.ID, i]
+        kept += np.int64(keep[i])
     counters[f.PROBE] = probe
-    counters[f.CELLS] += n
     return kept
 
 
 @register_jitable
-def store_numbers(
-    buffer: f.Bytes,
-    cells: f.Ints,
+def answer_probes(cells: f.Ints, n: f.Int, probes: f.Ints, counters: f.Ints) -> None:
+    """Answer the probes of rows that are all kept."""
+    probe, before = counters[f.PROBE], counters[f.CELLS]
+    while probe < probes.shape[0] and probes[probe, f.ORDINAL] < before + n:
+        i = probes[probe, f.ORDINAL] - before
+        probes[probe, f.PROBE_ID] = cells[f.ID, i]
+        probes[probe, f.PROBE_ROW] = counters[f.ROWS] + i
+        probe += 1
+    counters[f.PROBE] = probe
+
+
+@register_jitable
+def store_plain(
+    at: f.Int,
+    layout: f.Int,
+    slot: f.Int,
     n: f.Int,
-    s: f.Int,
-    plan: f.Ints,
-    layouts: f.Ints,
-    first: f.Int,
-    arena: f.Bytes,
-    nulls: f.Bytes,
-    losses: f.Ints,
-) -> None:
-    """Store a numeric column; values outside the range of its dtype become null."""
-    kind, width, low, high = plan[s, f.KIND], plan[s, f.WIDTH], plan[s, f.LOW], plan[s, f.HIGH]
-    place = plan[s, f.BYTE0] + first * width
+    low: f.Int,
+    span: Any,
+    right: f.Int,
+    bits: f.Int,
+    add: f.Int,
+    out: f.Int,
+    width: f.Int,
+) -> bool:
+    """Store integers none of which is NULL; False as soon as one is out of range."""
     for i in range(n):
-        k = np.uintp(cells[i, f.LAYOUT])
-        value = _value(buffer, cells[i, f.AT], layouts, k, s)
-        state = layouts[k, s, f.STATE]
-        if kind == f.ROWID:
-            value, state = cells[i, f.ID], np.int64(f.VALUE)
-        elif state == f.AS_FLOAT:
-            value = float_bits(np.float64(value))
-        if kind == f.FLOAT:
+        value = _value(int_at(at + 8 * i), int_at(layout + 8 * i) + slot)
+        if np.uint64(value - low) > span:
+            return False
+        # Eight bytes whatever the width: the next row, or the padding, takes what is too much.
+        put_int(out + width * i, ((value >> right) & bits) + add)
+    return True
+
+
+@register_jitable
+def store_checked(
+    at: f.Int,
+    layout: f.Int,
+    slot: f.Int,
+    n: f.Int,
+    low: f.Int,
+    span: Any,
+    right: f.Int,
+    bits: f.Int,
+    add: f.Int,
+    out: f.Int,
+    width: f.Int,
+    is_float: bool,
+    nulls: f.Int,
+) -> Any:
+    """Store numbers; those outside the range of their dtype become null.
+
+    Returns:
+        How many are null, and how many of those for their range.
+    """
+    empty, lost = np.int64(0), np.int64(0)
+    for i in range(n):
+        place = int_at(layout + 8 * i) + slot
+        value, state = _value(int_at(at + 8 * i), place), _state(place)
+        if is_float:
+            if state == f.AS_FLOAT:
+                value = float_bits(np.float64(value))
             if np.isnan(bits_float(value)):
                 state = np.int64(f.NULL)  # SQLite reads a NaN as NULL.
-        elif state == f.VALUE and (value < low or value > high):
+        elif state == f.VALUE and np.uint64(value - low) > span:
             state = np.int64(f.NULL)
-            losses[f.OUT_OF_RANGE, s] += 1
+            lost += 1
         if state == f.NULL:
-            nulls[s, first + i] = 1
-            losses[f.NULLS, s] += 1
-            value = np.int64(0)
-        # Eight bytes whatever the width: the next row, or the padding, takes what is too much.
-        store_word(arena, place, np.uint64(value))
-        place += width
+            put_byte(nulls + i, 1)
+            empty += 1
+            put_int(out + width * i, 0)
+        else:
+            put_int(out + width * i, ((value >> right) & bits) + add)
+    return empty, lost
+
+
+@register_jitable
+def store_ids(
+    ids: f.Int,
+    n: f.Int,
+    low: f.Int,
+    span: Any,
+    right: f.Int,
+    bits: f.Int,
+    add: f.Int,
+    out: f.Int,
+    width: f.Int,
+    nulls: f.Int,
+) -> Any:
+    """Store row ids; how many are out of range and become null."""
+    lost = np.int64(0)
+    for i in range(n):
+        value = int_at(ids + 8 * i)
+        good = np.uint64(value - low) <= span
+        put_int(out + width * i, ((value >> right) & bits) + add if good else 0)
+        if not good:
+            put_byte(nulls + i, 1)
+            lost += 1
+    return lost
+
+
+@register_jitable
+def store_empty(n: f.Int, out: f.Int, width: f.Int, nulls: f.Int) -> None:
+    """Store nothing but NULL."""
+    for i in range(n):
+        put_int(out + width * i, 0)
+        put_byte(nulls + i, 1)
 
 
 @register_jitable
 def store_texts(
-    buffer: f.Bytes,
-    cells: f.Ints,
+    at: f.Int,
+    layout: f.Int,
+    slot: f.Int,
     n: f.Int,
-    s: f.Int,
-    plan: f.Ints,
-    layouts: f.Ints,
-    first: f.Int,
-    arena: f.Bytes,
-    text: f.Bytes,
-    entries: f.Ints,
-    seen: f.Ints,
-    counters: f.Ints,
+    kind: f.Int,
+    out: f.Int,
+    text: f.Int,
+    entries: f.Int,
+    seen: f.Int,
+    counters: f.Int,
 ) -> Any:
-    """Store a column as numbers of texts, 0 for NULL; 0 or a code."""
-    kind, place, bad = plan[s, f.KIND], plan[s, f.BYTE0] + first * f.TEXT_WIDTH, np.int64(0)
+    """Store a column as numbers of texts, 0 for NULL; how many are null, and 0 or a code."""
+    empty, bad = np.int64(0), np.int64(0)
     for i in range(n):
-        k = np.uintp(cells[i, f.LAYOUT])
-        number = np.int64(0)
-        if layouts[k, s, f.STATE] != f.NULL:
-            size = layouts[k, s, f.LENGTH]
-            p = cells[i, f.AT] + layouts[k, s, f.END] + 8 - size
-            number = text_code(buffer, p, size, kind, text, entries, seen, counters)
+        place, number = int_at(layout + 8 * i) + slot, np.int64(0)
+        if _state(place) == f.NULL:
+            empty += 1
+        else:
+            size = int_at(place + 8 * f.REST)
+            p = int_at(at + 8 * i) + (int_at(place + 8 * f.PLACE) >> f.END_AT) + 8 - size
+            number = text_code(p, size, kind, text, entries, seen, counters)
             bad = min(bad, number)
-        store_word(arena, place, np.uint64(number))
-        place += f.TEXT_WIDTH
-    return bad
+        put_int(out + f.TEXT_WIDTH * i, number)
+    return empty, bad
 
 
 @register_jitable
-def text_bytes(cells: f.Ints, n: f.Int, s: f.Int, layouts: f.Ints) -> Any:
+def text_bytes(layout: f.Int, slot: f.Int, n: f.Int) -> Any:
     """Most bytes that a text column of some rows can add to the text buffer."""
     total = n
     for i in range(n):
-        total += layouts[cells[i, f.LAYOUT], s, f.LENGTH]
+        total += int_at(int_at(layout + 8 * i) + slot + 8 * f.REST)
     return total

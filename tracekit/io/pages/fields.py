@@ -19,36 +19,48 @@ Bytes: TypeAlias = NDArray[np.uint8]
 FD, PAGE, USABLE, PAGES, ALONE, KEY_BYTES = range(6)
 
 # Fields of `plan`, one row per slot (a column to store or to filter by). WIDTH 0 is not stored.
-KIND, WIDTH, LOW, HIGH, DEFAULT, DEFAULT_STATE, BYTE0 = range(7)
-PLAN_FIELDS = 7
+# What is stored of an integer is ((value >> RIGHT) & BITS) + ADD. NEXT is another slot of the same
+# column, or -1.
+KIND, WIDTH, LOW, HIGH, DEFAULT, DEFAULT_STATE, BYTE0, RIGHT, BITS, ADD, NEXT = range(11)
+PLAN_FIELDS = 11
 INTEGER, FLOAT, TEXT, BINARY, ROWID = range(5)
 
 # State of a value in a layout, and of a default. UNKNOWN: not worked out here.
 VALUE, NULL, AS_FLOAT, UNKNOWN = range(4)
 
-# Fields of `layouts[layout, slot]`; END counts from the payload and is 8 before the value's end.
-END, SHIFT, MASK, CONSTANT, STATE, LENGTH = range(6)
-LAYOUT_FIELDS = 6
+# Fields of `layouts[layout, slot]`. PLACE holds, from the lowest bit: whether the value is in the
+# record; its state; how far to shift for its sign; from END_AT on where it ends, less 8, counted
+# from the payload. REST is the value if it is not in the record, of a text its length.
+PLACE, REST = range(2)
+LAYOUT_FIELDS = 2
+STATE_AT, SHIFT_AT, END_AT = 1, 8, 16
+SLOT_BYTES = 8 * LAYOUT_FIELDS
 
-# Fields of `heads[layout]`: bytes of the payload that are needed; offset after the last column
-# parsed; whether the record ends there.
-NEED, TOTAL, WHOLE = range(3)
-HEAD_FIELDS = 3
+# Fields of `heads[layout]`: the header's first bytes; bytes of the payload that are needed; offset
+# after the last column parsed; how much may follow it; slots that hold no plain value, and those
+# that hold none, a bit each.
+KEY, NEED, TOTAL, ROOM, SPECIAL, EMPTY = 0, 4, 5, 6, 7, 8
+HEAD_FIELDS = 9
+HEAD_BYTES = 8 * HEAD_FIELDS
+LAST_BIT = 63  # stands for all further slots: never empty, always special
 
 # Fields of `filters`, bounds inclusive; MODE says how to look in `members`.
 SLOT, FROM, TO, MODE, START, COUNT = range(6)
 FILTER_FIELDS = 6
 BETWEEN, BITMAP, SORTED = range(3)
 
-# Fields of `cells`: where the payload is, its layout, its row id.
+# Rows of `cells`: address of the payload, address of its layout, row id.
 AT, LAYOUT, ID = range(3)
+BATCH_CELLS = 256  # rows, or a page's more, that are stored at a time
 
 # Fields of `probes`: ordinal in the chunk (given), row id, row of the result or -1 (answered).
 ORDINAL, PROBE_ID, PROBE_ROW = range(3)
 
 # Counters of a chunk.
 ROWS, CELLS, TEXT_USED, SPILLED, FIRST_ID, LAST_ID, PROBE, LAYOUTS, TEXTS = range(9)
-COUNTERS = 9
+# Of the rows that wait to be stored: their number; slots special in any, and empty in all of them.
+WAITING, ANY_SPECIAL, ALL_EMPTY = range(9, 12)
+COUNTERS = 12
 NO_ID = -(1 << 63)
 
 # Rows of `losses`: values out of the range of their dtype; all nulls.
@@ -58,6 +70,7 @@ LEAD = 16  # bytes before the first page in a buffer, for loads that end inside 
 TAIL = 64  # bytes after the last one
 MOST_KEY_BYTES = 32
 INDEX_BITS = 14
+SEEN_BYTES = 24
 SEEN_BITS = 12  # texts of a chunk that are remembered, to keep a repeated one once
 TEXT_WIDTH = 4  # a text is stored as its uint32 number among the chunk's texts; 0 is NULL
 MOST_TEXT = 2**31 - 1  # bytes of text in a chunk; as much as one SQLite value may have

@@ -179,7 +179,7 @@ def _slot(column: _Column, dtype: PolarsDataType, *, stored: bool) -> list[int]:
             msg = "the row id is not read as integers"
             raise UnusualTableError(msg)
         kind = f.ROWID
-    return [kind, width if stored else 0, low, high, default, state, 0]
+    return [kind, width if stored else 0, low, high, default, state, 0, 0, -1, 0, -1]
 
 
 def _filters(

@@ -7,13 +7,12 @@ is the same. Row counts and a random sample of rows are compared with SQLite on 
 from __future__ import annotations
 
 import os
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from queue import LifoQueue
 from typing import TYPE_CHECKING, Self
 
 import polars as pl
@@ -21,7 +20,7 @@ import polars as pl
 from tracekit.errors import DamagedReportError
 from tracekit.io.cells import check_columns, note_losses
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.checks import compare_sample, counts_agree, probe_counts, rowid_span
+from tracekit.io.pages.checks import compare_sample, counts_agree, rowid_span
 from tracekit.io.pages.file import PageFile
 from tracekit.io.pages.plan import Plan, UnusualTableError, make_plan
 from tracekit.io.source import BATCH_ROWS, RowFilter
@@ -29,8 +28,6 @@ from tracekit.io.sqlite_source import SqliteSource
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
-
-    from tracekit.io.pages.chunks import Chunk, Decoder
 
 __all__ = ["PagesSource"]
 
@@ -101,7 +98,8 @@ class PagesSource:
     ) -> pl.DataFrame:
         """Return the chosen columns of the chosen rows; see `TableSource.read`."""
         # One frame, so that nothing is handed out before everything was checked.
-        return pl.concat(self.batches(table, columns, where, rows=1 << 62), rechunk=True)
+        frames = list(self.batches(table, columns, where, rows=1 << 62))
+        return frames[0] if len(frames) == 1 else pl.concat(frames, rechunk=True)
 
     def batches(
         self,
@@ -187,67 +185,27 @@ class PagesSource:
             UnusualTableError: SQLite has to go on after the last row that was handed out.
         """
         try:
-            from tracekit.io.pages.chunks import frame_of
+            from tracekit.io.pages.assembly import Assembly
+            from tracekit.io.pages.chunks import find_leaves
         except ImportError as error:
             msg = f"Numba cannot be imported: {error}"
             raise UnusualTableError(msg) from error
-        waiting: list[Chunk] = []
-        last: int | None = None
-        with ThreadPoolExecutor(self._threads) as pool:
-            for chunk in self._chunks(table, plan, pool):
-                if last is not None and chunk.first_id <= last:
-                    msg = "row ids out of order"
-                    raise UnusualTableError(msg)
-                last = chunk.last_id
-                progress.cells += chunk.cells
-                for name, _, slot in plan.stored:
-                    progress.lost[name] += int(chunk.losses[f.OUT_OF_RANGE, slot])
-                waiting.append(chunk)
-                if sum(part.cells for part in waiting) >= rows:
-                    frame = frame_of(waiting, plan, pool)
-                    compare_sample(self._fallback, table, plan, columns, where, waiting, frame)
-                    waiting, progress.last_id = [], last
-                    yield frame
-            if waiting:
-                frame = frame_of(waiting, plan, pool)
-                compare_sample(self._fallback, table, plan, columns, where, waiting, frame)
-            self._check_whole(table, plan, progress)
-            note_losses(self.notes, table, columns, progress.lost)
-            if waiting:
-                yield frame
-
-    def _chunks(self, table: str, plan: Plan, pool: ThreadPoolExecutor) -> Iterator[Chunk]:
-        """Decode a table on threads; chunks come in order, a few ahead of the consumer."""
-        from tracekit.io.pages import chunks
-
         geometry = self._file.geometry(plan.key_bytes)
-        leaves = chunks.find_leaves(geometry, self._root(table))
-        geometry[f.ALONE] = leaves.size == 1
-        size = max(1, chunks.CHUNK_BYTES // int(geometry[f.PAGE]))
-        parts = [leaves[start : start + size] for start in range(0, leaves.size, size)]
-        probes = probe_counts(len(parts))
-        decoders: LifoQueue[Decoder] = LifoQueue()
-        for _ in range(min(self._threads, len(parts))):
-            decoders.put(chunks.Decoder(geometry, plan, min(size, leaves.size)))
-
-        def decode(number: int) -> Chunk:
-            decoder = decoders.get()
-            try:
-                return decoder.decode(parts[number], probes[number], seed=number)
-            finally:
-                decoders.put(decoder)
-
-        running: deque[Future[Chunk]] = deque()
-        try:
-            for number in range(len(parts)):
-                running.append(pool.submit(decode, number))
-                if len(running) > 2 * self._threads:
-                    yield running.popleft().result()
-            while running:
-                yield running.popleft().result()
-        finally:
-            for future in running:
-                future.cancel()
+        leaves = find_leaves(geometry, self._root(table))
+        span = rowid_span(self._fallback, table, plan)
+        with Assembly(geometry, leaves, plan, span, self._threads) as assembly:
+            for frame, chunks in assembly.frames(rows):
+                compare_sample(self._fallback, table, plan, columns, where, chunks, frame)
+                progress.cells += sum(chunk.cells for chunk in chunks)
+                for (name, _, slot), chunk in product(plan.stored, chunks):
+                    progress.lost[name] += int(chunk.losses[f.OUT_OF_RANGE, slot])
+                if assembly.is_done:
+                    break
+                progress.last_id = chunks[-1].last_id
+                yield frame
+        self._check_whole(table, plan, progress)
+        note_losses(self.notes, table, columns, progress.lost)
+        yield frame
 
     def _root(self, table: str) -> int:
         query = "SELECT rootpage FROM sqlite_master WHERE type='table' AND name="

@@ -1,4 +1,4 @@
-"""Cells and record headers, for compiled code: where in a record the wanted values lie.
+"""Record headers, for compiled code: where in a record the wanted values lie.
 
 A record begins with a header that gives the type of each column, so a value's place in the record
 is a function of the header's bytes. the places are kept per distinct header: on a hit a
@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 from numba.extending import register_jitable
-from numpy.typing import NDArray
 
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.words import MASKS, load_word, read_at, store_word, u32, varint
+from tracekit.io.pages.words import load_word, read_at, store_word, u32, varint
 
 
 @register_jitable
@@ -52,6 +51,16 @@ def _length(code: f.Int) -> Any:
 
 
 @register_jitable
+def _put(
+    layouts: f.Ints, k: f.Int, s: f.Int, end: f.Int, shift: f.Int, state: f.Int, rest: f.Int
+) -> None:
+    """Fill a slot of a layout; `shift` is 64 for a value that is not in the record."""
+    inside = np.int64(shift < 64)
+    word = (end << f.END_AT) | ((shift & 63) << f.SHIFT_AT) | (state << f.STATE_AT) | inside
+    layouts[k, s, f.PLACE], layouts[k, s, f.REST] = word, rest
+
+
+@register_jitable
 def _place(kind: f.Int, code: f.Int, offset: f.Int, layouts: f.Ints, k: f.Int, s: f.Int) -> bool:
     """Fill a slot of a layout for a value of a serial type; False if the slot cannot hold it."""
     long = kind in (f.TEXT, f.BINARY)
@@ -59,20 +68,36 @@ def _place(kind: f.Int, code: f.Int, offset: f.Int, layouts: f.Ints, k: f.Int, s
         return False
     if code in (10, 11) or (code == 7 and kind != f.FLOAT):
         return False
-    for i in range(f.LAYOUT_FIELDS):
-        layouts[k, s, i] = 0
-    layouts[k, s, f.END] = offset + _length(code) - 8
+    size = _length(code)
+    end, nothing = offset + size - 8, np.int64(64)
+    value = np.int64(f.AS_FLOAT if kind == f.FLOAT and code != 7 else f.VALUE)
     if code == 0:
-        layouts[k, s, f.STATE] = f.NULL
+        _put(layouts, k, s, end, nothing, np.int64(f.NULL), np.int64(0))
     elif long:
-        layouts[k, s, f.LENGTH] = _length(code)
+        _put(layouts, k, s, end, nothing, np.int64(f.VALUE), size)
+    elif code >= 8:
+        _put(layouts, k, s, end, nothing, value, code - 8)
     else:
-        layouts[k, s, f.STATE] = f.AS_FLOAT if kind == f.FLOAT and code != 7 else f.VALUE
-        if code >= 8:
-            layouts[k, s, f.CONSTANT] = code - 8
-        else:
-            layouts[k, s, f.SHIFT] = 64 - 8 * _length(code)
-            layouts[k, s, f.MASK] = -1
+        _put(layouts, k, s, end, 64 - 8 * size, value, np.int64(0))
+    return True
+
+
+@register_jitable
+def _marks(plan: f.Ints, layouts: f.Ints, heads: f.Ints, k: f.Int) -> bool:
+    """Work out which slots of a layout hold no plain value; False if one is not worked out."""
+    special, empty = np.int64(0), np.int64(0)
+    for s in range(plan.shape[0]):
+        state = (layouts[k, s, f.PLACE] >> f.STATE_AT) & 3
+        if plan[s, f.KIND] == f.ROWID:
+            continue
+        if state == f.UNKNOWN:
+            return False
+        if s >= f.LAST_BIT:
+            special |= np.int64(1) << f.LAST_BIT
+        elif state != f.VALUE:
+            special |= np.int64(1) << s
+            empty |= np.int64(state == f.NULL) << s
+    heads[k, f.SPECIAL], heads[k, f.EMPTY] = special, empty
     return True
 
 
@@ -89,10 +114,8 @@ def parse(
 ) -> Any:
     """Parse the header of the record at p into layout k; the end of what was read, or a code."""
     for s in range(plan.shape[0]):
-        for i in range(f.LAYOUT_FIELDS):
-            layouts[k, s, i] = 0
-        layouts[k, s, f.CONSTANT] = plan[s, f.DEFAULT]
-        layouts[k, s, f.STATE] = plan[s, f.DEFAULT_STATE]
+        default, state = plan[s, f.DEFAULT], plan[s, f.DEFAULT_STATE]
+        _put(layouts, k, s, np.int64(-8), np.int64(64), state, default)
     size, q = varint(record, p)
     end, offset, need = p + size, size, np.int64(0)
     if size < 1 or size > payload:
@@ -104,98 +127,16 @@ def parse(
         if code < 0 or _length(code) > payload:
             return np.int64(f.BAD_RECORD)
         s = slots[column]
-        if s >= 0:
+        while s >= 0:
             if not _place(plan[s, f.KIND], code, offset, layouts, k, s):
                 return np.int64(f.MIXED)
             need = offset + _length(code)
+            s = plan[s, f.NEXT]
         offset += _length(code)
     if q > end or offset > payload or (q == end and offset != payload):
         return np.int64(f.BAD_RECORD)
-    for s in range(plan.shape[0]):
-        if layouts[k, s, f.STATE] == f.UNKNOWN:
-            return np.int64(f.MIXED)
-    heads[k, f.NEED], heads[k, f.TOTAL], heads[k, f.WHOLE] = need, offset, q == end
+    if not _marks(plan, layouts, heads, k):
+        return np.int64(f.MIXED)
+    heads[k, f.NEED], heads[k, f.TOTAL] = need, offset
+    heads[k, f.ROOM] = 0 if q == end else f.MOST_TEXT
     return np.int64(q)
-
-
-@register_jitable
-def cell(buffer: f.Bytes, base: f.Int, usable: f.Int, p: f.Int) -> Any:
-    """Payload position, payload bytes (or a code), how many of them are in the page, row id."""
-    payload, q = varint(buffer, p)
-    rowid, q = varint(buffer, q)
-    if payload < 1 or payload > f.MOST_TEXT:
-        return q, np.int64(f.BAD_RECORD), payload, rowid
-    local, most = payload, usable - 35
-    if payload > most:
-        least = ((usable - 12) * 32) // 255 - 23
-        local = least + (payload - least) % (usable - 4)
-        local = least if local > most else local
-    if q + local + (4 if local < payload else 0) > base + usable:
-        return q, np.int64(f.BAD_CELL), local, rowid
-    return q, payload, local, rowid
-
-
-@register_jitable
-def _key(buffer: f.Bytes, p: f.Int, m: f.Int) -> Any:
-    """Hash of the first m bytes of a header, as a place in the index."""
-    mixed = (load_word(buffer, p) & MASKS[m, 0]) * np.uint64(0x9E3779B97F4A7C15)
-    for w in range(1, (np.int64(m) + 7) >> 3):
-        mixed ^= mixed >> np.uint64(32)
-        mixed = (mixed ^ load_word(buffer, p + 8 * w) & MASKS[m, w]) * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    return np.uintp((mixed * np.uint64(0xC2B2AE3D27D4EB4F)) >> np.uint64(64 - f.INDEX_BITS))
-
-
-@register_jitable
-def known_layout(
-    buffer: f.Bytes,
-    p: f.Int,
-    payload: f.Int,
-    key_bytes: f.Int,
-    heads: f.Ints,
-    keys: NDArray[np.uint64],
-    index: f.Ints,
-) -> Any:
-    """The layout of the record at p if one for the same header is remembered, else 0.
-
-    Nothing but loads and one exit: Numba would count references for every row otherwise.
-    """
-    m = np.uintp(min(np.int64(buffer[p]), key_bytes))
-    k = np.uintp(index[_key(buffer, p, m)])
-    total = heads[k, f.TOTAL]
-    fits = (total == payload) | ((total < payload) & (heads[k, f.WHOLE] == 0))
-    fits &= keys[k, 0] == load_word(buffer, p) & MASKS[m, 0]
-    for w in range(1, (np.int64(m) + 7) >> 3):
-        fits &= keys[k, w] == load_word(buffer, p + 8 * w) & MASKS[m, w]
-    return np.int64(k) if fits else np.int64(0)
-
-
-@register_jitable
-def new_layout(
-    buffer: f.Bytes,
-    p: f.Int,
-    payload: f.Int,
-    local: f.Int,
-    key_bytes: f.Int,
-    slots: f.Ints,
-    plan: f.Ints,
-    layouts: f.Ints,
-    heads: f.Ints,
-    keys: NDArray[np.uint64],
-    index: f.Ints,
-    counters: f.Ints,
-) -> Any:
-    """Parse the record at p and remember its layout; the layout, a code, or SPILLS."""
-    if local < payload and np.int64(buffer[p]) > local:
-        return np.int64(f.SPILLS)  # A length of two bytes reads as 128 or more: never too late.
-    k = counters[f.LAYOUTS]
-    read = parse(buffer, p, payload, slots, plan, layouts, heads, k)
-    if read < 0:
-        return read
-    counters[f.LAYOUTS] += 1
-    m = np.uintp(min(np.int64(buffer[p]), key_bytes))
-    if read - p <= np.int64(m):
-        for w in range(4):
-            keys[k, w] = load_word(buffer, p + 8 * w) & MASKS[m, w]
-        index[_key(buffer, p, m)] = k
-    return k

@@ -1,5 +1,7 @@
 """Words, varints and file reads, for compiled code.
 
+Loops over rows work on addresses: Numba would count references to arrays in every call.
+
 Numba keeps compiled kernels by the date of the file of the kernel alone. Whoever changes this
 file, `fields` or `texts` touches `walk.py` and `kernels.py` too.
 """
@@ -63,6 +65,78 @@ def store_word(typing_context: Any, array: Any, position: Any, word: f.Int) -> A
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.uint64), codegen
+
+
+@intrinsic
+def address(typing_context: Any, array: Any) -> Any:
+    """Address of an array's first byte, as int64; the array must outlive its use."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        return builder.ptrtoint(data, ir.IntType(64))
+
+    return types.int64(array), codegen
+
+
+def _loader(bits: int, result: Any, *, swapped: bool = False) -> Any:
+    """Make the intrinsic that loads so many bits at any address, zeros above them."""
+
+    @intrinsic
+    def load(typing_context: Any, address: f.Int) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = builder.inttoptr(args[0], ir.IntType(bits).as_pointer())
+            word = builder.load(pointer)
+            word.align = 1
+            word = builder.bswap(word) if swapped else word
+            return word if bits == 64 else builder.zext(word, ir.IntType(64))
+
+        return result(types.int64), codegen
+
+    return load
+
+
+word_at = _loader(64, types.uint64)
+"""Little-endian uint64 at any address."""
+int_at = _loader(64, types.int64)
+"""Little-endian int64 at any address."""
+big_at = _loader(64, types.int64, swapped=True)
+"""Big-endian int64 at any address."""
+big16_at = _loader(16, types.int64, swapped=True)
+"""Big-endian 16 bits at any address, as int64."""
+byte_at = _loader(8, types.int64)
+"""A byte, as int64."""
+
+
+def _storer(bits: int) -> Any:
+    """Make the intrinsic that stores the low bits of an int64 at any address."""
+
+    @intrinsic
+    def store(typing_context: Any, address: f.Int, value: f.Int) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.IntType(bits)
+            word = args[1] if bits == 64 else builder.trunc(args[1], kind)
+            builder.store(word, builder.inttoptr(args[0], kind.as_pointer())).align = 1
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), codegen
+
+    return store
+
+
+put_int = _storer(64)
+"""Store an int64 at any address."""
+put_byte = _storer(8)
+"""Store the lowest byte of an int64 at any address."""
+
+
+@intrinsic
+def lowest_bit(typing_context: Any, word: f.Int) -> Any:
+    """Number of the lowest bit set in a uint64 that is not 0."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
 
 
 @intrinsic

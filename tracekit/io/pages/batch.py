@@ -1,0 +1,122 @@
+"""Some hundreds of rows, for compiled code: those that pass the filters become columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tracekit.io.pages import columns as c
+from tracekit.io.pages import fields as f
+from tracekit.io.pages.texts import with_room
+from tracekit.io.pages.words import address
+from tracekit.numerics.jit import compiled
+
+FAST: Any = {"error_model": "numpy"}
+
+
+@compiled(**FAST)
+def _filter(
+    cells: f.Ints, n: f.Int, plan: f.Ints, filters: f.Ints, members: f.Ints, keep: f.Bytes
+) -> None:
+    """Mark the rows that satisfy all filters in `keep`."""
+    row, kept = 8 * cells.shape[1], address(keep)
+    at, layout, ids = address(cells), address(cells) + row, address(cells) + 2 * row
+    for j in range(n):
+        keep[j] = 1
+    for i in range(filters.shape[0]):
+        s, low, high = filters[i, f.SLOT], filters[i, f.FROM], filters[i, f.TO]
+        mode, count = filters[i, f.MODE], filters[i, f.COUNT]
+        among = address(members) + 8 * filters[i, f.START]
+        if plan[s, f.KIND] == f.ROWID:
+            c.reject_ids(ids, n, low, high, mode, among, count, kept)
+        else:
+            c.reject(at, layout, s * f.SLOT_BYTES, n, low, high, mode, among, count, kept)
+
+
+@compiled(**FAST)
+def _store(
+    cells: f.Ints,
+    n: f.Int,
+    s: f.Int,
+    plan: f.Ints,
+    out: f.Int,
+    nulls: f.Int,
+    losses: f.Ints,
+    counters: f.Ints,
+) -> None:
+    """Store a numeric column of some rows, from the addresses `out` and `nulls` on."""
+    row, slot, bit = 8 * cells.shape[1], s * f.SLOT_BYTES, min(s, f.LAST_BIT)
+    at, layout, ids = address(cells), address(cells) + row, address(cells) + 2 * row
+    low, width, is_float = plan[s, f.LOW], plan[s, f.WIDTH], plan[s, f.KIND] == f.FLOAT
+    span = np.uint64(plan[s, f.HIGH] - low)
+    right, bits, add = plan[s, f.RIGHT], plan[s, f.BITS], plan[s, f.ADD]
+    empty, lost = np.int64(0), np.int64(0)
+    if plan[s, f.KIND] == f.ROWID:
+        lost = c.store_ids(ids, n, low, span, right, bits, add, out, width, nulls)
+        empty = lost
+    elif (counters[f.ALL_EMPTY] >> bit) & 1:
+        c.store_empty(n, out, width, nulls)
+        empty = n
+    elif (
+        is_float
+        or (counters[f.ANY_SPECIAL] >> bit) & 1
+        or not c.store_plain(at, layout, slot, n, low, span, right, bits, add, out, width)
+    ):
+        empty, lost = c.store_checked(
+            at, layout, slot, n, low, span, right, bits, add, out, width, is_float, nulls
+        )
+    losses[f.NULLS, s] += empty
+    losses[f.OUT_OF_RANGE, s] += lost
+
+
+@compiled(**FAST)
+def emit(
+    cells: f.Ints, tables: Any, out: Any, probes: f.Ints, text: f.Bytes, counters: f.Ints
+) -> Any:
+    """Filter and store the rows that wait; the text buffer, and 0 or a code."""
+    plan, filters, members = tables
+    arena, nulls, losses, entries, seen, keep = out
+    n, code = counters[f.WAITING], np.int64(0)
+    if n > 0 and counters[f.CELLS] == 0:
+        counters[f.FIRST_ID] = cells[f.ID, 0]
+    counters[f.WAITING] = 0
+    if filters.shape[0]:
+        _filter(cells, n, plan, filters, members, keep)
+        kept = c.keep_rows(cells, n, keep, probes, counters)
+    else:
+        c.answer_probes(cells, n, probes, counters)
+        kept = n
+    counters[f.CELLS] += n
+    first, row = counters[f.ROWS], 8 * cells.shape[1]
+    for s in range(plan.shape[0] if kept else 0):
+        width, kind = plan[s, f.WIDTH], plan[s, f.KIND]
+        place = address(arena) + plan[s, f.BYTE0] + first * width
+        if width == 0:
+            continue
+        if kind != f.TEXT and kind != f.BINARY:
+            gaps = address(nulls) + s * nulls.shape[1] + first
+            _store(cells, kept, s, plan, place, gaps, losses, counters)
+            continue
+        slot, layout = s * f.SLOT_BYTES, address(cells) + row
+        text = with_room(text, counters[f.TEXT_USED], c.text_bytes(layout, slot, kept))
+        if text.size == 0:
+            return text, np.int64(f.TOO_MUCH)
+        empty, code = c.store_texts(
+            address(cells),
+            layout,
+            slot,
+            kept,
+            kind,
+            place,
+            address(text),
+            address(entries),
+            address(seen),
+            address(counters),
+        )
+        losses[f.NULLS, s] += empty
+        if code < 0:
+            return text, code
+    counters[f.ROWS] += kept
+    counters[f.ANY_SPECIAL], counters[f.ALL_EMPTY] = 0, -1
+    return text, code

@@ -1,0 +1,181 @@
+"""The cells of a leaf page, for compiled code: each row's payload, its layout and its row id.
+
+Source: the SQLite database file format, https://sqlite.org/fileformat.html.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.extending import register_jitable
+
+from tracekit.io.pages import fields as f
+from tracekit.io.pages.records import parse
+from tracekit.io.pages.words import (
+    MASKS,
+    big16_at,
+    byte_at,
+    int_at,
+    load_word,
+    lowest_bit,
+    put_int,
+    swap_bytes,
+    varint,
+    word_at,
+)
+
+FACTORS = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64
+)
+
+
+@register_jitable
+def cell(buffer: f.Bytes, base: f.Int, usable: f.Int, p: f.Int) -> Any:
+    """Payload position, payload bytes (or a code), how many of them are in the page, row id."""
+    payload, q = varint(buffer, p)
+    rowid, q = varint(buffer, q)
+    if payload < 1 or payload > f.MOST_TEXT:
+        return q, np.int64(f.BAD_RECORD), payload, rowid
+    local, most = payload, usable - 35
+    if payload > most:
+        least = ((usable - 12) * 32) // 255 - 23
+        local = least + (payload - least) % (usable - 4)
+        local = least if local > most else local
+    if q + local + (4 if local < payload else 0) > base + usable:
+        return q, np.int64(f.BAD_CELL), local, rowid
+    return q, payload, local, rowid
+
+
+@register_jitable
+def _hash(word: Any) -> Any:
+    """Place in the index for a mix of the words of a header."""
+    mixed = word ^ (word >> np.uint64(29))
+    return np.int64((mixed * np.uint64(0xC2B2AE3D27D4EB4F)) >> np.uint64(64 - f.INDEX_BITS))
+
+
+@register_jitable
+def new_layout(
+    buffer: f.Bytes,
+    p: f.Int,
+    payload: f.Int,
+    local: f.Int,
+    key_bytes: f.Int,
+    slots: f.Ints,
+    plan: f.Ints,
+    layouts: f.Ints,
+    heads: f.Ints,
+    index: f.Ints,
+    counters: f.Ints,
+) -> Any:
+    """Parse the record at p and remember its layout; the layout, a code, or SPILLS."""
+    if local < payload and np.int64(buffer[p]) > local:
+        return np.int64(f.SPILLS)  # A length of two bytes reads as 128 or more: never too late.
+    k = counters[f.LAYOUTS]
+    read = parse(buffer, p, payload, slots, plan, layouts, heads, k)
+    if read < 0:
+        return read
+    counters[f.LAYOUTS] += 1
+    m = np.uintp(min(np.int64(buffer[p]), key_bytes))
+    if read - p <= np.int64(m):
+        mixed = np.uint64(0)
+        for w in range(f.NEED - f.KEY):
+            word = load_word(buffer, p + 8 * w) & MASKS[m, w]
+            heads[k, f.KEY + w] = np.int64(word)
+            mixed ^= word * FACTORS[w]
+        index[_hash(mixed)] = k
+    return k
+
+
+@register_jitable
+def locate(
+    base: f.Int,
+    head: f.Int,
+    usable: f.Int,
+    first: f.Int,
+    count: f.Int,
+    key_bytes: f.Int,
+    heads: f.Int,
+    index: f.Int,
+    layouts: f.Int,
+    layout_bytes: f.Int,
+    at: f.Int,
+    layout: f.Int,
+    ids: f.Int,
+    counters: f.Int,
+) -> Any:
+    """Find the rows of a leaf from cell `first` on, as long as nothing is unusual about them.
+
+    All but `usable`, `first`, `count`, `key_bytes` and `layout_bytes` are addresses; nothing but
+    integers, since Numba would count references for every row otherwise.
+
+    Returns:
+        The cell at which it stopped (`count` at the end), and 0 or a code.
+    """
+    n, last = int_at(counters + 8 * f.WAITING), int_at(counters + 8 * f.LAST_ID)
+    special, empty = int_at(counters + 8 * f.ANY_SPECIAL), int_at(counters + 8 * f.ALL_EMPTY)
+    code, i = np.int64(0), first
+    while i < count:
+        start = big16_at(head + 8 + 2 * i)
+        if start < 8 or start + 4 > usable:
+            code = np.int64(f.BAD_CELL)
+            break
+        p = base + start
+        payload = byte_at(p)
+        p += 1
+        if payload >= 128:
+            payload = ((payload & 127) << 7) | byte_at(p)
+            p += 1
+            if byte_at(p - 1) >= 128:
+                break
+        word = word_at(p)
+        stops = ~word & np.uint64(0x8080808080808080)
+        if stops == 0 or payload < 1 or payload > usable - 35:
+            break
+        stop = lowest_bit(stops)
+        # The groups of seven bits, most significant first, pushed together.
+        big = swap_bytes(word) >> np.uint64(63 - stop)
+        big &= np.uint64(0x7F7F7F7F7F7F7F7F)
+        big = (big & np.uint64(0x007F007F007F007F)) | (
+            (big & np.uint64(0x7F007F007F007F00)) >> np.uint64(1)
+        )
+        big = (big & np.uint64(0x00003FFF00003FFF)) | (
+            (big & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2)
+        )
+        big = (big & np.uint64(0x000000000FFFFFFF)) | (
+            (big & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4)
+        )
+        rowid = np.int64(big)
+        p += (stop + 1) >> 3
+        if p + payload > base + usable:
+            code = np.int64(f.BAD_CELL)
+            break
+        if rowid <= last:
+            code = np.int64(f.BAD_ORDER)
+            break
+        m = np.uintp(min(byte_at(p), key_bytes))
+        words = (np.int64(m) + 7) >> 3
+        mixed = (word_at(p) & MASKS[m, 0]) * FACTORS[0]
+        for w in range(1, words):
+            mixed ^= (word_at(p + 8 * w) & MASKS[m, w]) * FACTORS[w]
+        k = int_at(index + 8 * _hash(mixed))
+        known = heads + k * f.HEAD_BYTES
+        differ = word_at(known + 8 * f.KEY) ^ (word_at(p) & MASKS[m, 0])
+        for w in range(1, words):
+            differ |= word_at(known + 8 * (f.KEY + w)) ^ (word_at(p + 8 * w) & MASKS[m, w])
+        more = np.uint64(payload - int_at(known + 8 * f.TOTAL))
+        if k == 0 or differ != 0 or more > np.uint64(int_at(known + 8 * f.ROOM)):
+            break
+        special |= int_at(known + 8 * f.SPECIAL)
+        empty &= int_at(known + 8 * f.EMPTY)
+        put_int(at + 8 * n, p)
+        put_int(layout + 8 * n, layouts + k * layout_bytes)
+        put_int(ids + 8 * n, rowid)
+        last = rowid
+        n += 1
+        i += 1
+    put_int(counters + 8 * f.WAITING, n)
+    put_int(counters + 8 * f.LAST_ID, last)
+    put_int(counters + 8 * f.ANY_SPECIAL, special)
+    put_int(counters + 8 * f.ALL_EMPTY, empty)
+    return i, code
