@@ -50,15 +50,24 @@ class _TwoViews:
         return self.frame if which is activity else self.queues
 
 
-def _same(found: intervals.Intervals, rows: pl.DataFrame) -> bool:
-    slow = intervals.union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    return all(a.tolist() == b.tolist() for a, b in zip(found, slow, strict=True))
+def _time_in(rows: pl.DataFrame, windows: intervals.Intervals) -> list[int]:
+    union = intervals.union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    return intervals.overlap_ns(*windows, *union).tolist()
 
 
 @settings(deadline=None)
-@given(work, st.sampled_from([None, 1, 2]), st.sampled_from([None, 7, 8]))
-def test_what_ran_beside_a_stream(rows: list, pid: int | None, stream: int | None) -> None:
+@given(
+    work,
+    st.sampled_from([None, 1, 2]),
+    st.sampled_from([None, 7, 8]),
+    st.lists(st.tuples(st.integers(-5, 60), st.integers(-3, 30)), max_size=8),
+)
+def test_what_ran_beside_a_stream(
+    rows: list, pid: int | None, stream: int | None, edges: list[tuple[int, int]]
+) -> None:
     frame = _frame(rows)
+    begin = np.array([start for start, _ in edges], np.int64)
+    windows = begin, begin + np.array([length for _, length in edges], np.int64)
     found = lanes.compute(_TwoViews(frame))  # type: ignore[arg-type]
     assert sum(lane.start.size for lane in found.values()) == frame.height
     for gpu, lane in found.items():
@@ -66,13 +75,16 @@ def test_what_ran_beside_a_stream(rows: list, pid: int | None, stream: int | Non
         assert own["row"][0] == lane.first
         mine = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
         other = own.filter(~mine & ~pl.col("kind").is_in(COMM_KINDS))
-        beside = lane.beside_stream(pid, stream)
-        assert _same(beside.all, other)
-        assert sorted(beside.by_kind) == sorted(other["kind"].unique())
-        for kind, union in beside.by_kind.items():
-            assert _same(union, other.filter(pl.col("kind") == kind))
+        whole, by_kind = lane.shares_beside(windows, lane.not_on(pid, stream))
+        assert whole.tolist() == _time_in(other, windows)
+        assert whole.tolist() == lane.time_beside(windows, lane.not_on(pid, stream)).tolist()
+        assert sorted(by_kind) == sorted(other["kind"].unique())
+        for kind, time in by_kind.items():
+            assert time.tolist() == _time_in(other.filter(pl.col("kind") == kind), windows)
         process = own.filter(pl.col("pid").eq_missing(pid) & ~pl.col("kind").is_in(COMM_KINDS))
-        assert _same(lane.beside_in_process(0, pid).all, process)
+        expected = intervals.union(process["start_ns"].to_numpy(), process["end_ns"].to_numpy())
+        union = lane.union_beside(lane.in_process(0, pid))
+        assert [a.tolist() for a in union] == [a.tolist() for a in expected]
         before = pl.col("end_ns").cum_max().shift(1).over("pid", "stream")
         free = own.select(before.fill_null(np.iinfo(np.int64).min)).to_series()
-        assert lane.stream_free().tolist() == free.to_list()
+        assert lane.stream_free(np.arange(own.height)).tolist() == free.to_list()

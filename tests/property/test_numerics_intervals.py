@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.numerics import intervals
+from tracekit.numerics.company import assign_excess
 
 SPAN = 60
 ROWS = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, SPAN)), max_size=12)
@@ -89,6 +90,6 @@ def test_excess_is_shared_cell_by_cell(a: list[tuple[int, int]], b: list[tuple[i
         if weight.sum() > 0:
             expected += amount * weight / weight.sum()
             given_away += amount
-    assigned, _ = intervals.assign_excess(*columns(a), excess, *columns(b))
+    assigned, _ = assign_excess(*columns(a), excess, *columns(b))
     np.testing.assert_allclose(assigned, expected, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(assigned.sum(), given_away, rtol=1e-9, atol=1e-9)

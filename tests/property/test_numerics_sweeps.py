@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import intervals, resample, sampling, sweeps
+from tracekit.numerics import company, intervals, resample, sampling, sweeps
 
 rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
 values = st.one_of(
@@ -50,18 +50,6 @@ def test_integrals_are_those_of_numpy_to_the_last_digit(
 
 
 @settings(deadline=None)
-@given(rows, st.lists(st.integers(-1, 3), min_size=30, max_size=30))
-def test_each_lane_has_its_own_union(found: list[tuple[int, int]], lanes: list[int]) -> None:
-    s, e = _arrays(sorted(found))
-    lane = np.array(lanes[: s.size], np.int32)
-    starts, ends, first = sweeps.merged_lanes(s, e, lane, 4)
-    for k in range(4):
-        own = slice(first[k], first[k + 1])
-        expected = intervals.union(s[lane == k], e[lane == k])
-        assert [starts[own].tolist(), ends[own].tolist()] == [a.tolist() for a in expected]
-
-
-@settings(deadline=None)
 @given(rows, st.lists(st.integers(0, 3), min_size=30, max_size=30))
 def test_latest_ends_before_are_those_of_numpy(found: list, lanes: list[int]) -> None:
     _, e = _arrays(found)
@@ -89,12 +77,11 @@ def test_cells_of_windows_are_those_of_numpy(found: list, of: list) -> None:
 @settings(deadline=None)
 @given(rows, rows, values)
 def test_excess_is_spread_as_by_numpy(found: list, of: list, excess: list) -> None:
-    company = intervals.Company(*_arrays(of))
     s, e = _arrays(found)
-    for weight in (None, np.abs(np.array(excess[: s.size], np.float64))):
-        levels = intervals._activity(s, e, weight)
-        slow = intervals._spread(*_arrays(of), *intervals._activity(*_arrays(of), None), levels)
-        assert company._spread_swept(levels).tolist() == slow.tolist()
+    ks, ke = (column[np.greater(*_arrays(of)[::-1])] for column in _arrays(of))
+    at, lost = intervals.steps(s, e, np.abs(np.array(excess[: s.size], np.float64)))
+    level = np.stack((lost, intervals.steps(s, e, np.ones(s.size, np.int64))[1].astype(float)))
+    assert company._swept(ks, ke, at, level).tolist() == company._spread(ks, ke, at, level).tolist()
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""Interval algebra: unions, intersections, overlaps and who shared the time with whom.
+"""Interval algebra: unions, intersections, overlaps and how many were active.
 
 A *union* is a pair of int64 arrays ``(starts, ends)`` in ns, sorted, disjoint, not touching and
 without empty members; `union` makes one of any rows, every other function keeps the property.
@@ -7,8 +7,7 @@ All are sorts, prefix sums and binary searches: O((n + m) log(n + m)).
 
 from __future__ import annotations
 
-import itertools
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -47,34 +46,6 @@ def _union_swept(s: Ns, e: Ns) -> Intervals:
         order = np.argsort(s, kind="stable")
         s, e = s[order], e[order]
     return sweeps.merged(s, e)
-
-
-def union_lanes(
-    starts: ArrayLike, ends: ArrayLike, lanes: ArrayLike, n_lanes: int
-) -> list[Intervals]:
-    """Merge the rows of each lane.
-
-    Args:
-        starts: int64[n], ns, ascending.
-        ends: int64[n], ns.
-        lanes: int32[n], lane of each row, negative for none.
-        n_lanes: Number of lanes.
-
-    Returns:
-        A union a lane.
-    """
-    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    lane = np.asarray(lanes, np.int32)
-    if not sweeps.worth(s.size):
-        return [union(s[lane == k], e[lane == k]) for k in range(n_lanes)]
-    return _lanes_swept(s, e, lane, n_lanes)
-
-
-def _lanes_swept(s: Ns, e: Ns, lane: NDArray[np.int32], n_lanes: int) -> list[Intervals]:
-    s, e, lane = np.ascontiguousarray(s), np.ascontiguousarray(e), np.ascontiguousarray(lane)
-    us, ue, first = sweeps.merged_lanes(s, e, lane, n_lanes)
-    parts = itertools.pairwise(first.tolist())
-    return [(us[begin:end], ue[begin:end]) for begin, end in parts]
 
 
 def reached_before(ends: ArrayLike, lanes: ArrayLike, n_lanes: int) -> Ns:
@@ -215,116 +186,27 @@ def max_concurrency(starts: ArrayLike, ends: ArrayLike) -> int:
     Returns:
         A count; 0 without rows.
     """
-    _, active = _activity(np.asarray(starts, np.int64), np.asarray(ends, np.int64), None)
+    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    _, active = steps(s, e, np.ones(s.size, np.int64))
     return int(active.max(initial=0))
 
 
-def assign_excess(
-    starts: ArrayLike,
-    ends: ArrayLike,
-    excess_ns: ArrayLike,
-    corun_starts: ArrayLike,
-    corun_ends: ArrayLike,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Spread the excess time of slowed rows over the rows that ran beside them.
-
-    The excess of a row goes to each co-running row k in proportion to the integral of
-    ``1 / active(t)`` over their common time, ``active`` being the number of co-running rows.
+def steps(s: Ns, e: Ns, weight: NDArray[Any]) -> tuple[Ns, NDArray[Any]]:
+    """Summed weight of the rows that are active: a step function of time.
 
     Args:
-        starts: int64[n], ns, starts of the slowed rows.
-        ends: int64[n], ns, their ends.
-        excess_ns: float64[n], ns, how much longer each took than expected.
-        corun_starts: int64[m], ns, starts of the rows that may be answerable.
-        corun_ends: int64[m], ns, their ends.
+        s: int64[n], ns, starts.
+        e: int64[n], ns, ends; rows with ``end <= start`` are never active.
+        weight: int64[n] or float64[n]; integers are summed exactly, so a level of zero is zero.
 
     Returns:
-        ``(assigned, weight)``, both float64[m] in ns: the excess given to each co-running row, and
-        the integral by which it was weighed, summed over the slowed rows. The excess of a row
-        with no company is given to nobody.
-    """
-    return Company(corun_starts, corun_ends).assign(starts, ends, excess_ns)
-
-
-class Company:
-    """Rows that may be answerable for lost time, to whom excess can be assigned several times."""
-
-    def __init__(self, starts: ArrayLike, ends: ArrayLike) -> None:
-        """Sort the moments at which rows begin and end, once.
-
-        Args:
-            starts: int64[m], ns.
-            ends: int64[m], ns.
-        """
-        self._starts = np.ascontiguousarray(starts, np.int64)
-        self._ends = np.ascontiguousarray(ends, np.int64)
-        self._union = union(self._starts, self._ends)
-        self._times, self._active = _activity(self._starts, self._ends, None)
-        self._places: tuple[Ns, Ns] | None = None
-
-    def assign(
-        self, starts: ArrayLike, ends: ArrayLike, excess_ns: ArrayLike
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Spread the excess of slowed rows; arguments and result as of `assign_excess`."""
-        s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-        shared = overlap_ns(s, e, *self._union)
-        excess = np.asarray(excess_ns, np.float64)
-        density = np.divide(excess, shared, out=np.zeros(s.size), where=shared > 0)
-        return self._spread(_activity(s, e, density)), self._spread(_activity(s, e, None))
-
-    def _spread(self, weight: tuple[Ns, NDArray[np.float64]]) -> NDArray[np.float64]:
-        if not sweeps.worth(self._times.size + weight[0].size):
-            return _spread(self._starts, self._ends, self._times, self._active, weight)
-        return self._spread_swept(weight)
-
-    def _spread_swept(self, weight: tuple[Ns, NDArray[np.float64]]) -> NDArray[np.float64]:
-        if self._times.size == 0:
-            return np.zeros(self._starts.size)
-        if self._places is None:
-            begin = np.searchsorted(self._times, self._starts)
-            end = np.searchsorted(self._times, np.maximum(self._starts, self._ends))
-            last = self._times.size - 1
-            self._places = np.minimum(begin, last), np.minimum(end, last)
-        until = sweeps.shared_until(self._times, self._active, *weight)
-        begin, end = self._places
-        return np.where(self._ends > self._starts, until[end] - until[begin], 0.0)
-
-
-def _activity(s: Ns, e: Ns, weight: NDArray[np.float64] | None) -> tuple[Ns, NDArray[np.float64]]:
-    """A step function: at ``times[i]`` the summed weight of active rows becomes ``level[i]``.
-
-    Rows are counted exactly (as integers) when there is no weight, so a level of zero is zero.
+        ``(times, level)``: distinct times in ns, ascending, and the level from each on.
     """
     keep = e > s
-    each = np.ones(s.size, np.int64) if weight is None else weight
-    s, e, each = s[keep], e[keep], each[keep]
+    s, e, each = s[keep], e[keep], weight[keep]
     times = np.concatenate((s, e))
     order = np.argsort(times)
     times, level = times[order], np.cumsum(np.concatenate((each, -each))[order])
     settled = np.ones(times.size, np.bool_)
     settled[:-1] = times[1:] != times[:-1]
-    return times[settled], level[settled].astype(np.float64)
-
-
-def _spread(
-    ks: Ns,
-    ke: Ns,
-    company: Ns,
-    active: NDArray[np.float64],
-    weight: tuple[Ns, NDArray[np.float64]],
-) -> NDArray[np.float64]:
-    """Integral of ``weight(t) / active(t)`` over each row ``[ks, ke)``; 0 for empty rows."""
-    if company.size == 0:
-        return np.zeros(ks.size)
-    times = np.sort(np.concatenate((company, weight[0])))
-    rate = _level_at(times, *weight)
-    sharers = _level_at(times, company, active)
-    rate = np.divide(rate, sharers, out=np.zeros(times.size), where=sharers > 0)
-    until = np.concatenate(([0.0], np.cumsum(rate[:-1] * np.diff(times))))
-    places = np.searchsorted(times, (ks, np.maximum(ks, ke)))
-    begin, end = until[np.minimum(places, times.size - 1)]
-    return np.where(ke > ks, end - begin, 0.0)
-
-
-def _level_at(t: Ns, times: Ns, level: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.concatenate(([0.0], level))[np.searchsorted(times, t, side="right")]
+    return times[settled], level[settled]

@@ -23,9 +23,7 @@ __all__ = [
     "covered",
     "integrals",
     "merged",
-    "merged_lanes",
     "reached_before",
-    "shared_until",
     "worth",
 ]
 
@@ -110,49 +108,6 @@ def merged(s: Int64, e: Int64) -> tuple[Int64, Int64]:
                 starts[n], ends[n] = s[i], e[i]
                 n += 1
     return starts[:n].copy(), ends[:n].copy()
-
-
-@compiled(f"Tuple((int64[::1], int64[::1], int64[::1]))({_RO}, {_RO}, ro(int32[::1]), int64)")
-def merged_lanes(
-    s: Int64, e: Int64, lane: NDArray[np.int32], n_lanes: int
-) -> tuple[Int64, Int64, Int64]:
-    """Union of the rows of each lane, all in one pass.
-
-    Args:
-        s: int64[n], ns, ascending.
-        e: int64[n], ns.
-        lane: int32[n], lane of each row, negative for none.
-        n_lanes: Number of lanes.
-
-    Returns:
-        ``(starts, ends, first)``: the unions one after another, that of lane k in
-        ``first[k] : first[k + 1]``.
-    """
-    first = np.zeros(n_lanes + 1, np.int64)
-    reached = np.zeros(n_lanes, np.int64)
-    seen = np.zeros(n_lanes, np.bool_)
-    for i in range(s.size):
-        k = lane[i]
-        if k >= 0 and e[i] > s[i]:
-            if not seen[k] or s[i] > reached[k]:
-                first[k + 1] += 1
-                reached[k] = e[i]
-                seen[k] = True
-            else:
-                reached[k] = max(reached[k], e[i])
-    for k in range(n_lanes):
-        first[k + 1] += first[k]
-    starts, ends = np.empty(first[n_lanes], np.int64), np.empty(first[n_lanes], np.int64)
-    n = first[:n_lanes].copy()
-    for i in range(s.size):
-        k = lane[i]
-        if k >= 0 and e[i] > s[i]:
-            if n[k] > first[k] and s[i] <= ends[n[k] - 1]:
-                ends[n[k] - 1] = max(ends[n[k] - 1], e[i])
-            else:
-                starts[n[k]], ends[n[k]] = s[i], e[i]
-                n[k] += 1
-    return starts, ends, first
 
 
 @compiled(f"int64[::1]({_RO}, {_RO}, {_RO}, {_RO})")
@@ -276,35 +231,4 @@ def cells_of(start: Int64, end: Int64, s: Int64, e: Int64) -> Int64:
         found[0, i], found[2, i] = begun + 1, ended + 1
         found[1, i] = max(_last_until(end, e[i], max(ended, 0)) - begun, 0)
         found[3, i] = max(_last_until(start, e[i] - 1, max(begun, 0)) - ended, 0)
-    return found
-
-
-@compiled(f"float64[::1]({_RO}, ro(float64[::1]), {_RO}, ro(float64[::1]))")
-def shared_until(
-    times: Int64, active: NDArray[np.float64], at: Int64, weight: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Integral of one step function over another, up to each step of the other.
-
-    Args:
-        times: int64[n], ns, ascending and distinct.
-        active: float64[n], level from each of these times on; 0 before.
-        at: int64[m], ns, ascending and distinct.
-        weight: float64[m], level of the function above from each of these times on; 0 before.
-
-    Returns:
-        float64[n], ns: the integral of ``weight / active`` where active is not 0.
-    """
-    found = np.zeros(times.size)
-    total, rate, above, sharers = 0.0, 0.0, 0.0, 0.0
-    now, j = np.int64(0), 0
-    for i in range(times.size):
-        while j < at.size and at[j] <= times[i]:
-            total += rate * (at[j] - now)
-            now, above = at[j], weight[j]
-            rate = above / sharers if sharers > 0 else 0.0
-            j += 1
-        total += rate * (times[i] - now)
-        found[i] = total
-        now, sharers = times[i], active[i]
-        rate = above / sharers if sharers > 0 else 0.0
     return found

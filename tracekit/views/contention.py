@@ -88,7 +88,9 @@ def gpu_hardware(gpu: Gpu) -> Hardware | None:
     )
 
 
-@view("gpu_metrics", "metric_names", of=[contention_cases, comm_overlap, matching, *metrics.SAMPLED])
+@view(
+    "gpu_metrics", "metric_names", of=[contention_cases, comm_overlap, matching, *metrics.SAMPLED]
+)
 def contention_groups(trace: Trace) -> pl.DataFrame:
     """Return one row per (key, partner) with at least one contended collective.
 

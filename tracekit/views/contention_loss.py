@@ -9,7 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
+from tracekit.numerics.company import assign_excess
 from tracekit.numerics.resample import Estimate, MedianRatios, median_ratios
 from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
@@ -283,12 +283,11 @@ def excess_attribution(trace: Trace) -> pl.DataFrame:
 def _assigned(rows: pl.DataFrame, lane: Lanes, work: pl.DataFrame) -> list[pl.DataFrame]:
     """Excess by co-running name and kind on one GPU, a frame a mechanism."""
     other = lane.other_rows()
-    company = intervals.Company(lane.start[other], lane.end[other])
+    company = lane.start[other], lane.end[other]
     parts = []
     for key, own in rows.partition_by(*_PAIR, as_dict=True, maintain_order=True).items():
-        given, weight = company.assign(
-            own["window_start_ns"].to_numpy(), own["end_ns"].to_numpy(), own["excess_ns"].to_numpy()
-        )
+        start, end, excess = (own[c].to_numpy() for c in ("window_start_ns", "end_ns", "excess_ns"))
+        given, weight = assign_excess(start, end, excess, *company)
         at = np.flatnonzero(weight > 0)
         shared = work[(lane.first + other[at]).astype(np.uint32)]
         shared = shared.with_columns(pl.Series("excess_ns", given[at]))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
+from tracekit.numerics import intervals, labels
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
 from tracekit.views import metrics
@@ -57,12 +58,12 @@ def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
         work = lanes(trace)[rows["gpu"][0]]
         both = []
         for (pid, stream), own in rows.partition_by("pid", "stream", as_dict=True).items():
-            beside = work.beside_stream(_number(pid), _number(stream)).all
+            beside = work.union_beside(work.not_on(_number(pid), _number(stream)))
             both.append(intervals.intersect(*merged(own), *beside))
         shared = intervals.union(
             np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])
         )
-        return merged(rows), work.beside().all, shared
+        return merged(rows), work.union_beside(), shared
 
     lanes(trace)
     parts = sorted(comm.partition_by("gpu"), key=lambda rows: int(rows["gpu"][0]))
@@ -87,11 +88,13 @@ def contention_windows(trace: Trace) -> pl.DataFrame:
     reads = {gpu: [metrics.total(trace, gpu, (name,)) for name in metrics.DRAM[0]] for gpu in sides}
 
     def windows(gpu: int) -> pl.DataFrame:
-        own = comm.filter(pl.col("gpu") == gpu)
+        own, both = comm.filter(pl.col("gpu") == gpu), sides[gpu][2]
         ops = {
-            str(op): merged(rows) for (op,), rows in own.partition_by("op", as_dict=True).items()
+            str(op): intervals.overlap_ns(*both, *merged(rows))
+            for (op,), rows in own.partition_by("op", as_dict=True).items()
         }
-        return _windows_of(gpu, sides[gpu][2], ops, work[gpu].beside().by_kind, reads[gpu])
+        _, others = work[gpu].shares_beside(both)
+        return _windows_of(gpu, both, ops, others, reads[gpu])
 
     parts = each(windows, sides)
     return pl.concat(parts) if parts else pl.DataFrame(schema=WINDOW)
@@ -100,8 +103,8 @@ def contention_windows(trace: Trace) -> pl.DataFrame:
 def _windows_of(
     gpu: int,
     windows: Intervals,
-    ops: dict[str, Intervals],
-    others: dict[str, Intervals],
+    ops: dict[str, NDArray[np.int64]],
+    others: dict[str, NDArray[np.int64]],
     reads: list[tuple[metrics.Counter, ...]],
 ) -> pl.DataFrame:
     starts, ends = windows
@@ -115,8 +118,8 @@ def _windows_of(
                 "start_ns": starts,
                 "end_ns": ends,
                 "length_ns": ends - starts,
-                "comm": _present(ops, windows),
-                "corunners": _present(others, windows),
+                "comm": _present(ops, starts.size),
+                "corunners": _present(others, starts.size),
                 "dram_read_frac": means[0][0],
                 "dram_write_frac": means[1][0],
                 "coverage_frac": np.minimum(means[0][1], means[1][1]) if known else np.nan,
@@ -130,21 +133,22 @@ def _windows_of(
     )
 
 
-def _present(kinds: dict[str, Intervals], windows: Intervals) -> pl.Series:
-    """Which kinds ran in each window, the one with most time first."""
-    starts, ends = windows
-    parts = []
-    for kind, union in kinds.items():
-        shared = intervals.overlap_ns(starts, ends, *union)
-        at = np.flatnonzero(shared)
-        part = pl.DataFrame({"window": at, "shared": shared[at]})
-        parts.append(part.with_columns(pl.lit(kind, pl.String).alias("kind")))
-    empty = pl.DataFrame(schema={"window": pl.Int64, "shared": pl.Int64, "kind": pl.String})
-    found = pl.concat(parts) if parts else empty
-    found = found.sort("window", "shared", "kind", descending=[False, True, False])
-    named = found.group_by("window", maintain_order=True).agg(pl.col("kind").str.join(", "))
-    index = pl.DataFrame({"window": np.arange(starts.size)})
-    return index.join(named, on="window", how="left", maintain_order="left")["kind"]
+def _present(kinds: dict[str, NDArray[np.int64]], n: int) -> pl.Series:
+    """Which kinds ran in each of n windows, the one with most time first.
+
+    Few sequences of kinds occur, so each is put into words once.
+    """
+    names = sorted(kind for kind, shared in kinds.items() if shared.any())
+    if not names:
+        return pl.Series([None] * n, dtype=pl.String)
+    shared = np.stack([kinds[name] for name in names])
+    order = np.argsort(-shared, axis=0, kind="stable")
+    order[np.arange(len(names))[:, None] >= (shared > 0).sum(axis=0)] = -1
+    sequence, first = np.zeros(n, np.int64), np.zeros(1, np.int64)
+    for place in order[: int((order >= 0).any(axis=1).sum())]:
+        sequence, first = labels.numbered(sequence * (len(names) + 1) + place + 1)
+    words = [", ".join(names[k] for k in order[:, i] if k >= 0) or None for i in first]
+    return pl.Series(words, dtype=pl.String)[sequence]
 
 
 @view("gpu_metrics", "metric_names", of=[_sides, *metrics.SAMPLED])

@@ -1,8 +1,7 @@
 """The work of each GPU as arrays: what views that sweep over millions of rows share.
 
-`activity` is sorted by GPU and start, so the rows of a GPU are a slice of it and its times are
-used in place. Kinds and streams are small numbers here, and what ran beside a stream is a union a
-kind, made in one pass instead of a filter and a sort each.
+`activity` is sorted by GPU and start, so the rows of a GPU are a slice of it: its columns are used
+in place, and a small table by queue and kind says which rows count for a question.
 """
 
 from __future__ import annotations
@@ -15,36 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
+from tracekit.numerics import shares
 from tracekit.numerics.intervals import Intervals
 from tracekit.views.activity import WORK_KIND, activity, queues
 from tracekit.views.keys import row_numbers
 
-__all__ = ["COMM_KINDS", "NOTHING", "Beside", "Lanes", "lanes"]
+__all__ = ["COMM_KINDS", "Lanes", "lanes"]
 
+Bool: TypeAlias = NDArray[np.bool_]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 UInt8: TypeAlias = NDArray[np.uint8]
+UInt32: TypeAlias = NDArray[np.uint32]
 
 COMM_KINDS = ("comm", "custom_comm")
 _STREAM = ["report", "pid", "context", "stream"]
-
-
-@dataclass(frozen=True)
-class Beside:
-    """Other work than communication, as unions.
-
-    Attributes:
-        all: The union of everything.
-        by_kind: Kind to its union; only kinds that have a row.
-    """
-
-    all: Intervals
-    by_kind: dict[str, Intervals]
-
-
-NOTHING = Beside((np.zeros(0, np.int64), np.zeros(0, np.int64)), {})
-"""What ran beside nothing."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +41,12 @@ class Lanes:
         end: int64[n], ns.
         kind: uint8[n], index into `kinds`.
         kinds: Kinds of work (`WORK_KIND`), sorted.
-        stream: int32[n], number of the stream: one a (report, process, context, stream id).
-        streams: Process and stream id of each number, None where unknown.
-        reports: Report of each number.
+        queue: uint32[n], row of `queues`.
+        count: int64[number of queues, number of kinds], rows that have both.
+        stream_of: int32[number of queues], number of the stream: one a (report, process, context,
+            stream id).
+        streams: Process and stream id of each stream, None where unknown.
+        reports: Report of each stream.
     """
 
     first: int
@@ -67,36 +54,53 @@ class Lanes:
     end: Int64
     kind: UInt8
     kinds: tuple[str, ...]
-    stream: Int32
+    queue: UInt32
+    count: Int64
+    stream_of: Int32
     streams: tuple[tuple[int | None, int | None], ...]
     reports: tuple[int, ...]
 
-    def beside(self, streams: NDArray[np.bool_] | None = None) -> Beside:
-        """Return what ran other than communication.
+    def union_beside(self, streams: Bool | None = None) -> Intervals:
+        """Return when anything ran other than communication.
 
         Args:
             streams: bool[number of streams], whose work counts; None for all.
         """
-        lane = np.where(self._other_kind()[self.kind], self.kind.astype(np.int32), np.int32(-1))
-        if streams is not None:
-            lane[~streams[self.stream]] = -1
-        kinds = intervals.union_lanes(self.start, self.end, lane, len(self.kinds))
-        seen = np.zeros(len(self.kinds) + 1, np.bool_)
-        seen[lane] = True
-        together = np.minimum(lane, 0)
-        (whole,) = intervals.union_lanes(self.start, self.end, together, 1)
-        by_kind = {k: u for k, u, any_row in zip(self.kinds, kinds, seen, strict=False) if any_row}
-        return Beside(whole, by_kind)
+        return shares.union_of(self.start, self.end, self.queue, self.kind, self._other(streams))
 
-    def beside_stream(self, pid: int | None, stream: int | None) -> Beside:
-        """Return what ran other than communication and not on one stream."""
-        return self.beside(np.array([s != (pid, stream) for s in self.streams], np.bool_))
+    def shares_beside(
+        self, windows: Intervals, streams: Bool | None = None
+    ) -> tuple[Int64, dict[str, Int64]]:
+        """Return for how long of each window anything ran other than communication.
 
-    def beside_in_process(self, report: int, pid: int | None) -> Beside:
-        """Return what one process ran other than communication."""
-        return self.beside(self.in_process(report, pid))
+        Args:
+            windows: Starts and ends, int64[m] each, ns.
+            streams: bool[number of streams], whose work counts; None for all.
 
-    def in_process(self, report: int, pid: int | None) -> NDArray[np.bool_]:
+        Returns:
+            Time in all, and by kind of those kinds that have a row; int64[m] each, ns.
+        """
+        other = self._other(streams)
+        present = np.flatnonzero((self.count * other).any(axis=0))
+        lane = np.full(len(self.kinds), -1, np.int32)
+        lane[present] = np.arange(present.size)
+        lane_of = np.where(other, lane, np.int32(-1))
+        found = shares.by_lane(self.start, self.end, self.queue, self.kind, lane_of, windows)
+        names = (self.kinds[k] for k in present)
+        return found[-1], dict(zip(names, found[:-1], strict=True))
+
+    def time_beside(self, windows: Intervals, streams: Bool | None = None) -> Int64:
+        """Return the time in all of `shares_beside`: int64[m], ns."""
+        lane_of = np.where(self._other(streams), np.int32(0), np.int32(-1))
+        found = shares.by_lane(self.start, self.end, self.queue, self.kind, lane_of, windows)
+        whole: Int64 = found[-1]
+        return whole
+
+    def not_on(self, pid: int | None, stream: int | None) -> Bool:
+        """Return which streams are others than one: bool[number of streams]."""
+        return np.array([s != (pid, stream) for s in self.streams], np.bool_)
+
+    def in_process(self, report: int, pid: int | None) -> Bool:
         """Return which streams are those of a process: bool[number of streams]."""
         own = [s[0] == pid and r == report for s, r in zip(self.streams, self.reports, strict=True)]
         return np.array(own, np.bool_)
@@ -108,43 +112,62 @@ class Lanes:
     def rows_by_stream(self) -> Iterator[Int64]:
         """Yield the rows of each stream other than communication, in order; none is empty."""
         rows = self.other_rows()
-        stream = self.stream[rows]
+        stream = self.stream_of[self.queue[rows]]
         for number in range(len(self.streams)):
             own = rows[stream == number]
             if own.size:
                 yield own
 
-    def stream_free(self) -> Int64:
-        """When the stream of each row had finished everything before it.
+    def stream_free(self, rows: Int64) -> Int64:
+        """When the stream of some rows had finished everything before them.
+
+        Args:
+            rows: int64[m], ascending.
 
         Returns:
-            int64[n], ns; the smallest int64 for the first row of a stream.
+            int64[m], ns; the smallest int64 for the first row of a stream.
         """
-        return intervals.reached_before(self.end, self.stream, len(self.streams))
+        return shares.finished_before(self.end, self.queue, self.stream_of, rows)
 
-    def _other_kind(self) -> NDArray[np.bool_]:
+    def _other_kind(self) -> Bool:
         return np.array([k not in COMM_KINDS for k in self.kinds], np.bool_)
+
+    def _other(self, streams: Bool | None) -> Bool:
+        """Which rows count, by queue and kind."""
+        counts = (
+            np.ones(self.stream_of.size, np.bool_) if streams is None else streams[self.stream_of]
+        )
+        return np.logical_and.outer(counts, self._other_kind())
 
 
 @view(of=[activity, queues])
 def lanes(trace: Trace) -> dict[int | None, Lanes]:
     """Return the work of each GPU, None for work of an unknown one."""
     work = activity(trace)
-    kinds = WORK_KIND.categories
-    kind = work["kind"].to_physical().to_numpy()
-    of_queue, table = row_numbers(queues(trace).select(_STREAM))
-    stream = of_queue.astype(np.int32)[work["queue"].to_numpy()]
-    pairs = tuple(table.select("pid", "stream").rows())
+    kinds = tuple(WORK_KIND.categories)
+    stream_of, table = row_numbers(queues(trace).select(_STREAM))
+    streams = tuple(table.select("pid", "stream").rows())
     reports = tuple(table["report"])
     runs = work["gpu"].rle().struct.unnest() if work.height else None
+    kind = work["kind"].to_physical().to_numpy()
+    start, end, queue = (work[c].to_numpy() for c in ("start_ns", "end_ns", "queue"))
     found: dict[int | None, Lanes] = {}
     first = 0
-    start, end = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     for n, gpu in () if runs is None else runs.rows():
         own = slice(first, first + n)
-        names = tuple(kinds)
+        pair = queue[own].astype(np.int64) * len(kinds) + kind[own]
+        count = np.bincount(pair, minlength=stream_of.size * len(kinds))
         found[gpu] = Lanes(
-            first, start[own], end[own], kind[own], names, stream[own], pairs, reports
+            first,
+            start[own],
+            end[own],
+            kind[own],
+            kinds,
+            queue[own],
+            count.reshape(stream_of.size, len(kinds)),
+            stream_of.astype(np.int32),
+            streams,
+            reports,
         )
         first += n
     return found

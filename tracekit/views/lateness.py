@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
+from tracekit.numerics import intervals, shares
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
@@ -64,10 +65,8 @@ def lateness(trace: Trace) -> pl.DataFrame:
         starts = group["_since_ns"].to_numpy()
         ends = np.maximum(group["_until_ns"].to_numpy(), starts)
         queued = (group["start_ns"] - group["_until_ns"]).clip(lower_bound=0)
-        parts = [
-            pl.Series(_SPENT + what, intervals.overlap_ns(starts, ends, *union))
-            for what, union in _accounts(work[group["gpu"][0]], launched, group).items()
-        ]
+        found = _accounts(work[group["gpu"][0]], launched, group, (starts, ends))
+        parts = [pl.Series(_SPENT + what, ns) for what, ns in found.items()]
         return group.with_columns(*parts, queued.alias(_SPENT + QUEUED))
 
     parts = each(spent, rows.partition_by("report", "gpu", "pid", maintain_order=True))
@@ -86,19 +85,21 @@ def _segments(members: pl.DataFrame, queued: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(pl.col("_since_ns").is_not_null().all().over("instance"))
 
 
-def _accounts(work: Lanes, launched: pl.Series, group: pl.DataFrame) -> dict[str, Intervals]:
-    """What the GPU of one rank did when: a union per kind of work and of idleness."""
+def _accounts(
+    work: Lanes, launched: pl.Series, group: pl.DataFrame, windows: Intervals
+) -> dict[str, NDArray[np.int64]]:
+    """How long of each window the GPU of one rank did what: by kind of work and of idleness."""
     report, pid = group.select("report", "pid").row(0)
-    found = dict(work.beside_in_process(report, pid).by_kind)
-    own = np.flatnonzero(work.in_process(report, pid)[work.stream])
-    starts, ends = work.start[own], work.end[own]
-    reached = np.maximum.accumulate(ends)
-    idle_from = np.concatenate((starts[:1], reached[:-1]))
+    process = work.in_process(report, pid)
+    _, found = work.shares_beside(windows, process)
     launch = launched.slice(work.first, work.start.size).fill_null(np.iinfo(np.int64).min)
-    host_until = np.clip(launch.to_numpy()[own], idle_from, np.maximum(starts, idle_from))
-    found[HOST_LATE] = intervals.union(idle_from, host_until)
-    found[IDLE] = intervals.union(host_until, starts)
-    return found
+    late, idle = shares.idle(
+        work.start, work.end, work.queue, launch.to_numpy(), process[work.stream_of]
+    )
+    return found | {
+        HOST_LATE: intervals.overlap_ns(*windows, *late),
+        IDLE: intervals.overlap_ns(*windows, *idle),
+    }
 
 
 def _differences(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:

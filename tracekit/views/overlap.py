@@ -12,11 +12,11 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.sweeps import BEFORE_ALL
 from tracekit.numerics.threads import each
-from tracekit.views.activity import activity
+from tracekit.views.activity import WORK_KIND, activity
 from tracekit.views.attribution import steps
 from tracekit.views.coll_instances import instances, matching
 from tracekit.views.collectives import collectives
-from tracekit.views.lanes import COMM_KINDS, NOTHING, Beside, Lanes, lanes
+from tracekit.views.lanes import COMM_KINDS, Lanes, lanes
 
 __all__ = [
     "ALONE_FRAC",
@@ -38,6 +38,20 @@ MIN_LAG_NS = 20_000
 BUSY_FRAC = 0.9
 """Share of the lag during which other work must have kept the GPU busy."""
 _LANE = ["gpu", "pid", "stream"]
+KERNELS = pl.Schema(
+    {
+        "activity": pl.UInt32(),
+        "window_start_ns": pl.Int64(),
+        "overlap_ns": pl.Int64(),
+        "overlap_frac": pl.Float64(),
+        "ready_ns": pl.Int64(),
+        "lag_ns": pl.Int64(),
+        "queued_ns": pl.Int64(),
+    }
+)
+"""Columns of `CommOverlap.kernels`."""
+BY_KIND = pl.Schema({"activity": pl.UInt32(), "kind": WORK_KIND, "overlap_ns": pl.Int64()})
+"""Columns of `CommOverlap.by_kind`."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +59,13 @@ class CommOverlap:
     """Overlap of communication kernels with other work of their GPU.
 
     Attributes:
-        kernels: One row a row of `collectives`, in its order: activity UInt32, window_start_ns
-            Int64 (latest start over the ranks where they are matched, else own start),
+        kernels: Frame of `KERNELS`, one row a row of `collectives`, in its order: window_start_ns
+            (latest start over the ranks where they are matched, else own start),
             overlap_ns Int64 (of the window, any other work on another stream), overlap_frac
             Float64, ready_ns Int64 (launched and previous work of its stream done; null without a
             launch), lag_ns Int64 (start - ready), queued_ns Int64 (part of the lag during which
             other work kept the GPU busy).
-        by_kind: activity UInt32, kind String, overlap_ns Int64 > 0; long form.
+        by_kind: Frame of `BY_KIND`: overlap_ns > 0 with one kind of work; long form.
     """
 
     kernels: pl.DataFrame
@@ -70,17 +84,17 @@ def comm_overlap(trace: Trace) -> CommOverlap:
 
     def measured(group: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         gpu, pid, stream = group.select("gpu", "pid", "stream").row(0)
-        beside = work[gpu].beside_stream(pid, stream)
-        return _measured(group, beside), _kinds(group, beside)
+        lane = work[gpu]
+        return _measured(group, lane, lane.not_on(pid, stream))
 
     columns = ["_at", "activity", "window_start_ns", "start_ns", "end_ns", "ready_ns"]
     groups = rows.select(*_LANE, *columns).partition_by(_LANE, maintain_order=True)
     parts = each(measured, groups)
-    found = pl.concat([p for p, _ in parts]).sort("_at") if parts else _measured(rows, NOTHING)
-    kinds = [k for _, of_group in parts for k in of_group]
-    schema = {"activity": pl.UInt32, "kind": pl.String, "overlap_ns": pl.Int64}
-    by_kind = pl.concat(kinds) if kinds else pl.DataFrame(schema=schema)
-    return CommOverlap(found.drop("_at"), by_kind.sort("activity", "kind"))
+    if not parts:
+        return CommOverlap(pl.DataFrame(schema=KERNELS), pl.DataFrame(schema=BY_KIND))
+    found = pl.concat([p for p, _ in parts]).sort("_at").select(list(KERNELS)).cast(KERNELS)
+    by_kind = pl.concat([BY_KIND.to_frame(), *(k for _, of_group in parts for k in of_group)])
+    return CommOverlap(found, by_kind.sort("activity", "kind"))
 
 
 @view(of=[comm_overlap])
@@ -129,41 +143,42 @@ def _previous_end(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> pl.DataF
     parts = []
     for group in rows.select("activity", "gpu").partition_by("gpu"):
         own = work[group["gpu"][0]]
-        free = own.stream_free()[group["activity"].to_numpy() - own.first]
-        parts.append(group.select("activity", pl.Series("_previous_end", free)))
+        at = np.sort(group["activity"].to_numpy())
+        free = own.stream_free(at.astype(np.int64) - own.first)
+        parts.append(pl.DataFrame({"activity": at, "_previous_end": free}))
     empty = pl.DataFrame(schema={"activity": pl.UInt32, "_previous_end": pl.Int64})
     found = pl.concat(parts) if parts else empty
     return found.with_columns(pl.col("_previous_end").replace(BEFORE_ALL, None))
 
 
-def _measured(group: pl.DataFrame, beside: Beside) -> pl.DataFrame:
+def _measured(
+    group: pl.DataFrame, lane: Lanes, others: NDArray[np.bool_]
+) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """Rows of `CommOverlap.kernels` and `CommOverlap.by_kind` of kernels of one stream."""
     starts, ends = group["window_start_ns"].to_numpy(), group["end_ns"].to_numpy()
-    overlap = intervals.overlap_ns(starts, ends, *beside.all)
-    begun = group["start_ns"].to_numpy()
-    ready = group["ready_ns"].fill_null(pl.Series([0])).to_numpy()
-    known = group["ready_ns"].is_not_null()
-    queued = pl.Series(intervals.overlap_ns(ready, begun, *beside.all))
-    lag = (group["start_ns"] - group["ready_ns"]).clip(lower_bound=0)
-    return group.select(
+    overlap, kinds = lane.shares_beside((starts, ends), others)
+    begun, known = group["start_ns"], group["ready_ns"].is_not_null()
+    ready = group["ready_ns"].fill_null(begun)
+    queued = lane.time_beside((ready.to_numpy(), begun.to_numpy()), others)
+    found = group.select(
         "_at",
         "activity",
         "window_start_ns",
         pl.Series("overlap_ns", overlap),
         pl.Series("overlap_frac", overlap / np.maximum(ends - starts, 1)),
         "ready_ns",
-        lag.alias("lag_ns"),
-        queued.set(~known, None).alias("queued_ns"),
+        (begun - group["ready_ns"]).clip(lower_bound=0).alias("lag_ns"),
+        pl.Series("queued_ns", queued).set(~known, None),
     )
-
-
-def _kinds(group: pl.DataFrame, beside: Beside) -> list[pl.DataFrame]:
-    starts, ends = group["window_start_ns"].to_numpy(), group["end_ns"].to_numpy()
+    activity = group["activity"].to_numpy()
     parts = []
-    for kind, union in beside.by_kind.items():
-        shared = pl.Series("overlap_ns", intervals.overlap_ns(starts, ends, *union))
-        part = group.select("activity", pl.lit(kind, pl.String).alias("kind"), shared)
-        parts.append(part.filter(pl.col("overlap_ns") > 0))
-    return parts
+    for kind, shared in kinds.items():
+        at = np.flatnonzero(shared)
+        if at.size:
+            part = pl.DataFrame({"activity": activity[at], "overlap_ns": shared[at]})
+            part = part.with_columns(pl.lit(kind, WORK_KIND).alias("kind"))
+            parts.append(part.select(list(BY_KIND)))
+    return found, parts
 
 
 @view(of=[comm_overlap, instances, matching, steps])
@@ -211,7 +226,7 @@ def _partners(shared: pl.DataFrame) -> pl.DataFrame:
     totals = shared.group_by("instance", "kind").agg(pl.col("overlap_ns").sum())
     totals = totals.sort("instance", "overlap_ns", "kind", descending=[False, True, False])
     first = totals.unique("instance", keep="first", maintain_order=True)
-    return first.select("instance", pl.col("kind").alias("partner"))
+    return first.select("instance", pl.col("kind").cast(pl.String).alias("partner"))
 
 
 def merged(frame: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
 from tracekit.numerics.threads import each
 from tracekit.views.activity import activity, identified, queues
 from tracekit.views.attribution import attribution, steps
@@ -193,12 +192,16 @@ def _partners(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     def beside(group: pl.DataFrame) -> list[pl.DataFrame]:
         ready, begun = group["ready_ns"].to_numpy(), group["start_ns"].to_numpy()
         gpu, pid, stream = group.select("gpu", "pid", "stream").row(0)
-        parts = []
-        for kind, union in work[gpu].beside_stream(pid, stream).by_kind.items():
-            shared = intervals.overlap_ns(ready, begun, *union)
-            part = group.select("activity", pl.lit(kind, pl.String).alias("partner"))
-            parts.append(part.with_columns(pl.Series("shared", shared)))
-        return parts
+        lane = work[gpu]
+        _, kinds = lane.shares_beside((ready, begun), lane.not_on(pid, stream))
+        return [
+            group.select(
+                "activity",
+                pl.lit(kind, pl.String).alias("partner"),
+                pl.Series("shared", shared),
+            )
+            for kind, shared in kinds.items()
+        ]
 
     groups = rows.partition_by("gpu", "pid", "stream", maintain_order=True)
     parts = [part for of_group in each(beside, groups) for part in of_group]

@@ -144,7 +144,7 @@ def _with_cover(trace: Trace) -> pl.DataFrame:
 def _by_stream(lane: Lanes, rows: NDArray[np.int64]) -> NDArray[np.int64]:
     """Order of rows by stream, the one that is used first coming first."""
     pairs = {pair: i for i, pair in enumerate(dict.fromkeys(lane.streams))}
-    pair = np.array([pairs[s] for s in lane.streams], np.int64)[lane.stream[rows]]
+    pair = np.array([pairs[s] for s in lane.streams], np.int64)[lane.stream_of[lane.queue[rows]]]
     number, first = labels.numbered(pair)
     rank = np.argsort(np.argsort(first)).astype(np.uint16)
     return np.argsort(rank[number], kind="stable")
@@ -154,7 +154,7 @@ def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
     """Share of each row that communication on other streams of its GPU covers."""
     cover = intervals.overlap_ns(lane.start, lane.end, *merged(comm))
     for pid, stream in comm.select("pid", "stream").unique().rows():
-        mine = np.array([s == (pid, stream) for s in lane.streams], np.bool_)[lane.stream]
+        mine = ~lane.not_on(pid, stream)[lane.stream_of][lane.queue]
         on = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
         others = merged(comm.filter(~on))
         cover[mine] = intervals.overlap_ns(lane.start[mine], lane.end[mine], *others)

@@ -9,8 +9,8 @@ from tests.communication import COMM as COMM_ID
 from tracekit.analyses import load
 from tracekit.engine import run
 from tracekit.model.analysis import Level, settle
+from tracekit.numerics.company import assign_excess
 from tracekit.numerics.correlate import theil_sen
-from tracekit.numerics.intervals import assign_excess
 from tracekit.numerics.resample import median_ratios
 from tracekit.views import metrics
 from tracekit.views.contention_windows import contention_windows, shared_time

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tracekit.numerics import intervals
+from tracekit.numerics.company import assign_excess
 
 US = 1000
 
@@ -47,7 +48,7 @@ def test_c01_contended_and_pure_time() -> None:
 
 
 def test_c08_excess_goes_to_co_running_kernels_by_shared_time() -> None:
-    assigned, weight = intervals.assign_excess(
+    assigned, weight = assign_excess(
         [0], [100 * US], [40 * US], [0, 30 * US, 500 * US], [50 * US, 100 * US, 600 * US]
     )
     assert weight.tolist() == pytest.approx([40 * US, 60 * US, 0])
@@ -55,10 +56,10 @@ def test_c08_excess_goes_to_co_running_kernels_by_shared_time() -> None:
 
 
 def test_excess_of_a_row_alone_is_given_to_nobody() -> None:
-    assigned, weight = intervals.assign_excess([0, 50], [10, 60], [5.0, 7.0], [55], [70])
+    assigned, weight = assign_excess([0, 50], [10, 60], [5.0, 7.0], [55], [70])
     assert assigned.tolist() == [7.0]
     assert weight.tolist() == [5.0]
-    assigned, weight = intervals.assign_excess([0], [10], [5.0], [], [])
+    assigned, weight = assign_excess([0], [10], [5.0], [], [])
     assert assigned.size == weight.size == 0
 
 
