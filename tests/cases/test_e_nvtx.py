@@ -6,7 +6,7 @@ from tests.builders import Export
 from tracekit.model.analysis import Level
 from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution, steps
-from tracekit.views.ranges import marks, ranges
+from tracekit.views.ranges import described, marks, ranges
 
 
 def test_e01_only_range_types_are_ranges(trace_of):
@@ -64,7 +64,8 @@ def test_e06_step_time_is_device_time_not_the_host_range(trace_of):
 
 def test_e07_domains_have_their_own_stacks_and_names(trace_of):
     e = Export().range(0, 100, "step", domain=0).range(10, 120, "step", domain=2)
-    found = ranges(trace_of(e))
+    trace = trace_of(e)
+    found = described(trace, ranges(trace))
     assert found["domain_name"].to_list() == ["", "domain#2"]
     assert found["parent"].to_list() == [None, None]
 

@@ -14,7 +14,7 @@ from tracekit.numerics import stacks
 RANGES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30), st.integers(0, 2)), max_size=20)
 POINTS = st.lists(st.tuples(st.integers(-1, 31), st.integers(0, 3)), max_size=20)
 
-KERNELS = (stacks._nest, stacks._innermost)
+KERNELS = (stacks._nest, stacks._innermost, stacks._inherited)
 
 
 @pytest.fixture(params=["machine code", "plain Python"], scope="module", autouse=True)
@@ -66,3 +66,43 @@ def test_nest(ranges: list[tuple[int, int, int]]) -> None:
     assert parent.tolist() == parents
     for row, above in enumerate(parents):
         assert depth[row] == (depth[above] + 1 if above >= 0 else 0)
+
+
+@settings(deadline=None)
+@given(
+    RANGES.flatmap(
+        lambda rows: st.tuples(
+            st.just(rows),
+            *(
+                st.lists(st.integers(-1, 3), min_size=len(rows), max_size=len(rows))
+                for _ in range(2)
+            ),
+        )
+    )
+)
+def test_inherited(drawn: tuple[list[tuple[int, int, int]], list[int], list[int]]) -> None:
+    ranges, outer, near = drawn
+    parent, _ = stacks.nest(*columns(ranges, 3))
+    expected: list[tuple[int, int]] = []
+    for row in range(len(ranges)):
+        chain = [row]
+        while parent[chain[-1]] >= 0:
+            chain.append(parent[chain[-1]])
+        outermost = next((outer[r] for r in reversed(chain) if outer[r] >= 0), -1)
+        expected.append((outermost, next((near[r] for r in chain if near[r] >= 0), -1)))
+    found = stacks.inherited(*columns(ranges, 3), 3, outer, near)
+    assert list(zip(*(values.tolist() for values in found), strict=True)) == expected
+
+
+@settings(deadline=None)
+@given(RANGES, POINTS)
+def test_numbered_groups_need_no_table(
+    ranges: list[tuple[int, int, int]], points: list[tuple[int, int]]
+) -> None:
+    points = [(time, group if group < 3 else -1) for time, group in points]
+    found = stacks.innermost(*columns(ranges, 3), *columns(points, 2), n_groups=3)
+    assert found.tolist() == stacks.innermost(*columns(ranges, 3), *columns(points, 2)).tolist()
+    for plain, numbered in zip(
+        stacks.nest(*columns(ranges, 3)), stacks.nest(*columns(ranges, 3), n_groups=3), strict=True
+    ):
+        assert plain.tolist() == numbered.tolist()

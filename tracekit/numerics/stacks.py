@@ -11,7 +11,7 @@ themselves, so depth costs no memory and no recursion. O((n + m) log(n + m)) for
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,24 +20,57 @@ from tracekit.numerics.jit import SMALL, compiled
 from tracekit.numerics.labels import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
+Int32: TypeAlias = NDArray[np.int32]
 
 
-def nest(starts: ArrayLike, ends: ArrayLike, groups: ArrayLike) -> tuple[Int64, Int64]:
+def nest(
+    starts: ArrayLike, ends: ArrayLike, groups: ArrayLike, n_groups: int | None = None
+) -> tuple[Int32, Int32]:
     """Parent and depth of every range.
 
     Args:
         starts: int64[n], ns, in any order.
         ends: int64[n], ns; for a range that never closed give the end of the capture.
         groups: int64[n], any label of the stack that a range belongs to.
+        n_groups: Given, the labels are numbers below it.
 
     Returns:
-        ``(parent, depth)``, both int64[n]: row of the innermost range open at this one's start
+        ``(parent, depth)``, both int32[n]: row of the innermost range open at this one's start
         or -1, and the number of its ancestors. Crossing ranges are no error; a parent may then
         end before its child.
     """
-    s, e, g = _columns(starts, ends, groups)
-    labels = distinct(g)
-    return _nest(s, e, codes(labels, g), _outer_first(s, e), labels.size)
+    s, e = _columns(starts, ends)
+    n, code = _numbered(n_groups, groups)
+    return _nest(s, e, code, _outer_first(s, e), n)
+
+
+def inherited(
+    starts: ArrayLike,
+    ends: ArrayLike,
+    groups: ArrayLike,
+    n_groups: int,
+    outermost: ArrayLike,
+    nearest: ArrayLike,
+) -> tuple[Int32, Int32]:
+    """What ranges have of the ranges around them, or of their own.
+
+    Args:
+        starts: int64[n], ns, in any order.
+        ends: int64[n], ns.
+        groups: int32[n], number of the stack that a range belongs to.
+        n_groups: Number of stacks.
+        outermost: int32[n], a value of which a range takes that of its outermost ancestor that has
+            one; negative for none.
+        nearest: int32[n], a value that goes before those of its ancestors, the nearest first.
+
+    Returns:
+        Both, int32[n], -1 where neither a range nor an ancestor has one.
+    """
+    s, e = _columns(starts, ends)
+    order = _outer_first(s, e)
+    parent, _ = _nest(s, e, np.ascontiguousarray(groups, np.int32), order, n_groups)
+    outer, near = (np.ascontiguousarray(v, np.int32) for v in (outermost, nearest))
+    return _inherited(order, parent, outer, near)
 
 
 def innermost(
@@ -46,7 +79,8 @@ def innermost(
     range_group: ArrayLike,
     point_time: ArrayLike,
     point_group: ArrayLike,
-) -> Int64:
+    n_groups: int | None = None,
+) -> Int32:
     """The innermost range of its group around each point.
 
     Args:
@@ -55,45 +89,61 @@ def innermost(
         range_group: int64[n], any label.
         point_time: int64[m], ns, in any order.
         point_group: int64[m], labels of the same kind.
+        n_groups: Given, the labels are numbers below it; a negative one of a point is of no group.
 
     Returns:
-        int64[m], row of the latest range with ``start <= time < end``, -1 if there is none.
+        int32[m], row of the latest range with ``start <= time < end``, -1 if there is none.
     """
-    s, e, g = _columns(range_start, range_end, range_group)
-    times, point_groups, _ = _columns(point_time, point_group, point_group)
-    labels = distinct(g)
-    order, point_order = _outer_first(s, e), _ascending(times)
-    code, place = codes(labels, g), codes(labels, point_groups)
-    return _innermost(s, e, code, order, times, place, point_order, labels.size)
+    s, e, times = _columns(range_start, range_end, point_time)
+    n, code, place = _numbered(n_groups, range_group, point_group)
+    return _innermost(s, e, code, _outer_first(s, e), times, place, _ascending(times), n)
 
 
 def _columns(*columns: ArrayLike) -> tuple[Int64, ...]:
     return tuple(np.ascontiguousarray(column, np.int64) for column in columns)
 
 
-def _outer_first(s: Int64, e: Int64) -> Int64:
+def _numbered(n_groups: int | None, *groups: ArrayLike) -> tuple[Any, ...]:
+    """Number of groups, and of each row its group; -1 for one that the first column lacks."""
+    if n_groups is not None:
+        return n_groups, *(np.ascontiguousarray(column, np.int32) for column in groups)
+    columns = _columns(*groups)
+    labels = distinct(columns[0])
+    return labels.size, *(codes(labels, column).astype(np.int32) for column in columns)
+
+
+def _outer_first(s: Int64, e: Int64) -> Int32:
     """Rows by start; of equal starts the longest first."""
-    later = s[1:] > s[:-1]
-    shorter = (s[1:] == s[:-1]) & (e[1:] <= e[:-1])
-    if (later | shorter).all():
-        return np.arange(s.size)
-    return np.lexsort((-e, s)).astype(np.int64, copy=False)
+    order = _ascending(s)
+    if not _ascends(s):
+        s, e = s[order], e[order]
+    same = s[1:] == s[:-1]
+    if (same & (e[1:] > e[:-1])).any():
+        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+        order[tied] = order[tied[np.lexsort((-e[tied], s[tied]))]]
+    return order
 
 
-def _ascending(times: Int64) -> Int64:
-    if (times[1:] >= times[:-1]).all():
-        return np.arange(times.size)
-    return np.argsort(times).astype(np.int64, copy=False)
+def _ascends(times: Int64) -> bool:
+    return bool((times[1:] >= times[:-1]).all())
+
+
+def _ascending(times: Int64) -> Int32:
+    if _ascends(times):
+        return np.arange(times.size, dtype=np.int32)
+    # Events are recorded nearly in order, which a merging sort makes use of.
+    return np.argsort(times, kind="stable").astype(np.int32)
 
 
 @compiled(
-    "Tuple((int64[::1], int64[::1]))" + "(" + "ro(int64[::1]), " * 4 + "int64)",
+    "Tuple((int32[::1], int32[::1]))"
+    "(ro(int64[::1]), ro(int64[::1]), ro(int32[::1]), ro(int32[::1]), int64)",
     interpret_below=SMALL,
 )
-def _nest(s: Int64, e: Int64, code: Int64, order: Int64, n_groups: int) -> tuple[Int64, Int64]:
-    top = np.full(n_groups, -1, np.int64)
-    parent = np.empty(s.size, np.int64)
-    depth = np.empty(s.size, np.int64)
+def _nest(s: Int64, e: Int64, code: Int32, order: Int32, n_groups: int) -> tuple[Int32, Int32]:
+    top = np.full(n_groups, -1, np.int32)
+    parent = np.empty(s.size, np.int32)
+    depth = np.empty(s.size, np.int32)
     for row in order:
         above = top[code[row]]
         while above >= 0 and e[above] <= s[row]:
@@ -104,20 +154,42 @@ def _nest(s: Int64, e: Int64, code: Int64, order: Int64, n_groups: int) -> tuple
     return parent, depth
 
 
-@compiled("int64[::1](" + "ro(int64[::1]), " * 7 + "int64)", interpret_below=SMALL)
+@compiled(
+    "Tuple((int32[::1], int32[::1]))(" + ", ".join(["ro(int32[::1])"] * 4) + ")",
+    interpret_below=SMALL,
+)
+def _inherited(order: Int32, parent: Int32, outer: Int32, near: Int32) -> tuple[Int32, Int32]:
+    outermost = np.empty(order.size, np.int32)
+    nearest = np.empty(order.size, np.int32)
+    for row in order:
+        above = parent[row]
+        from_above = outermost[above] if above >= 0 else -1
+        outermost[row] = from_above if from_above >= 0 else max(outer[row], -1)
+        if near[row] >= 0:
+            nearest[row] = near[row]
+        else:
+            nearest[row] = nearest[above] if above >= 0 else -1
+    return outermost, nearest
+
+
+@compiled(
+    "int32[::1](ro(int64[::1]), ro(int64[::1]), ro(int32[::1]), ro(int32[::1]),"
+    " ro(int64[::1]), ro(int32[::1]), ro(int32[::1]), int64)",
+    interpret_below=SMALL,
+)
 def _innermost(
     s: Int64,
     e: Int64,
-    code: Int64,
-    order: Int64,
+    code: Int32,
+    order: Int32,
     times: Int64,
-    place: Int64,
-    point_order: Int64,
+    place: Int32,
+    point_order: Int32,
     n_groups: int,
-) -> Int64:
-    top = np.full(n_groups, -1, np.int64)
-    below = np.empty(s.size, np.int64)
-    found = np.full(times.size, -1, np.int64)
+) -> Int32:
+    top = np.full(n_groups, -1, np.int32)
+    below = np.empty(s.size, np.int32)
+    found = np.full(times.size, -1, np.int32)
     opened = 0
     for point in point_order:
         now = times[point]

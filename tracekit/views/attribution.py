@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -10,7 +13,8 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import joins, stacks
 from tracekit.views.activity import TABLES, activity, identified, queues, recorded
 from tracekit.views.keys import row_numbers
-from tracekit.views.steps import range_scopes, step_ranges, thread_code
+from tracekit.views.ranges import ranges
+from tracekit.views.steps import range_scopes, range_threads, step_ranges
 
 __all__ = ["REASON", "attribution", "steps"]
 
@@ -20,61 +24,119 @@ _ATTRIBUTED, _NO_LAUNCH, _NO_RANGE, _OTHER_THREAD = range(4)
 _NONE = -1
 _NODE_HOPS = 8
 """Clones of clones that are followed from an executed graph node to the captured one."""
+_THREAD, _PROCESS = ["report", "pid", "tid"], ["report", "pid"]
+Int32 = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """Which host calls launched the device work.
+
+    Attributes:
+        call: int32[n], row of ``runtime`` for each row of `activity`, -1 without one.
+        inside: int32[n], row of `range_scopes` that was innermost on the launching thread.
+        elsewhere: bool[n], no range was, but one of another thread of the process.
+    """
+
+    call: Int32
+    inside: Int32
+    elsewhere: NDArray[np.bool_]
 
 
 @view("runtime", *TABLES.values(), of=[activity, queues])
-def _launching_call(trace: Trace) -> pl.DataFrame:
-    """The host call that launched each row of `activity`; nulls without one.
+def _launching_call(trace: Trace) -> Int32:
+    """The host call that launched each row of `activity`: row of ``runtime``, -1 without one.
 
     Matched by (report, process, correlation id). When device rows carry no process, the ids are
     unambiguous only if a single process made calls.
     """
     work, calls = activity(trace), trace.frame("runtime")
-    process, processes = row_numbers(calls.select("report", "pid"))
+    if calls.is_empty():
+        return np.full(work.height, _NONE, np.int32)
+    process, processes = row_numbers(calls.select(_PROCESS))
     known = queues(trace)
     if processes.height == 1 and known["pid"].null_count() == known.height:
-        of_queue = np.zeros(known.height, np.int64)
+        of_queue = np.zeros(known.height, np.int32)
     else:
-        numbered = processes.with_row_index("_process")
-        found = known.join(numbered, on=["report", "pid"], how="left", maintain_order="left")
-        of_queue = found["_process"].cast(pl.Int64).fill_null(_NONE).to_numpy()
-    row = joins.match(
-        (of_queue[work["queue"].to_numpy()], _ids(recorded(trace, work, "correlation"))),
-        (process.astype(np.int64), _ids(calls["correlation"])),
+        of_queue = _places(known, processes, _PROCESS)
+    correlation = recorded(trace, work, "correlation")
+    return joins.match(
+        (of_queue[work["queue"].to_numpy()], _ids(correlation)),
+        (process.astype(np.int32), _ids(calls["correlation"])),
     )
-    columns = calls.select(
-        pl.col("start_ns").alias("launch_start_ns"),
-        pl.col("end_ns").alias("launch_end_ns"),
-        pl.col("tid").alias("launch_tid"),
-        pl.col("pid").alias("launch_pid"),
-    )
-    return columns[_taken(row, calls.height)] if calls.height else _all_null(columns, work.height)
 
 
 def _ids(correlation: pl.Series) -> NDArray[np.int64]:
     return correlation.cast(pl.Int64).fill_null(_NONE).to_numpy()
 
 
-def _taken(row: NDArray[np.int64], n: int) -> pl.Series:
-    series = pl.Series(row)
-    return series.set((series < 0) | (series >= n), None).cast(pl.UInt32)
+def _places(rows: pl.DataFrame, table: pl.DataFrame, keys: list[str]) -> Int32:
+    """Row of a table of distinct keys for each row, -1 for none; nulls are no key."""
+    numbered = table.select(*keys, pl.int_range(pl.len(), dtype=pl.Int32).alias("_place"))
+    found = rows.select(keys).join(numbered, on=keys, how="left", maintain_order="left")
+    return found["_place"].fill_null(_NONE).to_numpy()
 
 
-def _all_null(columns: pl.DataFrame, height: int) -> pl.DataFrame:
-    return pl.DataFrame(
-        {n: pl.Series(n, [None] * height, dtype=t) for n, t in columns.schema.items()}
-    )
+@view("runtime", of=[_launching_call, range_scopes, range_threads])
+def _launches(trace: Trace) -> _Launches:
+    """Look for the ranges around the calls: those are nearly in order of time, unlike the work."""
+    row, calls, scopes = _launching_call(trace), trace.frame("runtime"), range_scopes(trace)
+    # The last row stands for no call.
+    inside = np.full(calls.height + 1, _NONE, np.int32)
+    elsewhere = np.zeros(calls.height + 1, np.bool_)
+    launching = np.zeros(calls.height, np.bool_)
+    launching[row[row >= 0]] = True
+    at = np.flatnonzero(launching)
+    if scopes.height and at.size:
+        made = calls.select(*_THREAD, "start_ns")[at.astype(np.uint32)]
+        number, threads = row_numbers(made.select(_THREAD))
+        known = range_threads(trace)
+        own = scopes["thread"].to_numpy()
+        times = made["start_ns"].to_numpy()
+        place = _places(threads, known, _THREAD)[number]
+        inside[at] = _innermost(scopes, own, times, place)
+        lost = np.flatnonzero(inside[at] < 0)
+        process, processes = row_numbers(known.select(_PROCESS))
+        shared = _places(threads, processes, _PROCESS)[number[lost]]
+        found = _innermost(scopes, process[own], times[lost], shared)
+        elsewhere[at[lost]] = found >= 0
+    return _Launches(row, inside[row], elsewhere[row])
 
 
-@view("graph_nodes", *TABLES.values(), of=[activity, queues, range_scopes])
-def _capture_layer(trace: Trace) -> pl.Series:
-    """Layer of graph kernels, from the range that was open when their node was captured."""
+def _innermost(
+    scopes: pl.DataFrame, own: NDArray[Any], times: NDArray[np.int64], groups: Int32
+) -> Int32:
+    starts, ends = (scopes[c].to_numpy() for c in ("start_ns", "end_ns"))
+    n_groups = int(own.max(initial=0)) + 1
+    groups = np.where(groups < n_groups, groups, _NONE)
+    return stacks.innermost(starts, ends, own, times, groups, n_groups=n_groups)
+
+
+def _or_null(rows: Int32) -> pl.Series:
+    series = pl.Series(rows)
+    return series.set(series < 0, None).cast(pl.UInt32)
+
+
+def _picked(columns: pl.DataFrame, rows: Int32) -> pl.DataFrame:
+    """Rows of a frame, all null for a negative number."""
+    if columns.is_empty():
+        columns = columns.clear(1)
+    return columns[_or_null(rows)]
+
+
+@view("graph_nodes", *TABLES.values(), of=[activity, queues, range_scopes, range_threads])
+def _capture_layer(trace: Trace) -> pl.Series | None:
+    """Layer of graph kernels, from the range that was open when their node was captured.
+
+    None where no layer is known.
+    """
     nodes = trace.frame("graph_nodes")
+    if nodes.is_empty():
+        return None
     work = activity(trace)
-    nothing = pl.repeat(None, work.height, dtype=pl.Int32, eager=True).alias("layer")
     node = recorded(trace, work, "graph_node")
-    if nodes.is_empty() or node.null_count() == work.height:
-        return nothing
+    if node.null_count() == work.height:
+        return None
     work = identified(trace, work.select("queue"), "report", "pid").with_columns(node)
     keys = ["report", "pid", "graph_node"]
     nodes = nodes.sort("start_ns").unique(keys, keep="first", maintain_order=True)
@@ -89,17 +151,11 @@ def _capture_layer(trace: Trace) -> pl.Series:
         if nodes["_further"].null_count() == nodes.height:
             break
         nodes = nodes.drop("_further")
-    scopes = range_scopes(trace)
-    inside = stacks.innermost(
-        scopes["start_ns"].to_numpy(),
-        scopes["end_ns"].to_numpy(),
-        scopes["thread"].to_numpy(),
-        nodes["start_ns"].to_numpy(),
-        nodes.select(thread_code().fill_null(_NONE)).to_series().to_numpy(),
-    )
-    layers = scopes["layer"][_taken(inside, scopes.height)] if scopes.height else nothing
+    scopes, thread = range_scopes(trace), _places(nodes, range_threads(trace), _THREAD)
+    own, times = scopes["thread"].to_numpy(), nodes["start_ns"].to_numpy()
+    layers = _picked(scopes.select("layer"), _innermost(scopes, own, times, thread)).to_series()
     if layers.null_count() == len(layers):
-        return nothing
+        return None
     captured = nodes.select(*keys).with_columns(layers.alias("layer"))
     root = nodes.select(
         "report",
@@ -113,7 +169,7 @@ def _capture_layer(trace: Trace) -> pl.Series:
     return work.join(by_node, on=keys, how="left", maintain_order="left").get_column("layer")
 
 
-@view(of=[activity, queues, _launching_call, _capture_layer, range_scopes, step_ranges])
+@view("runtime", of=[_launches, _capture_layer, range_scopes, ranges, step_ranges])
 def attribution(trace: Trace) -> pl.DataFrame:
     """Return where on the host each row of `activity` comes from.
 
@@ -123,43 +179,26 @@ def attribution(trace: Trace) -> pl.DataFrame:
     that was open when the node was captured.
 
     Returns:
-        Frame of launch_start_ns Int64, launch_end_ns Int64, launch_tid UInt32, range Int64 (row in
-        `ranges`), step UInt32 (in `step_ranges`), layer Int32, reason Enum `REASON`; one row per
-        row of `activity`, in its order.
+        Frame of launch_start_ns Int64, launch_tid UInt32, range UInt32 (row in `ranges`), step
+        UInt32 (in `step_ranges`), layer Int32, reason Enum `REASON`; one row per row of
+        `activity`, in its order.
     """
-    calls, work, scopes = _launching_call(trace), activity(trace), range_scopes(trace)
-    times = calls["launch_start_ns"].fill_null(np.iinfo(np.int64).min).to_numpy()
-    where = identified(trace, work.select("queue"), "report")
-    where = where.with_columns(calls["launch_pid"], calls["launch_tid"])
-    threads = where.select(thread_code("launch_").fill_null(_NONE)).to_series().to_numpy()
-    starts, ends = scopes["start_ns"].to_numpy(), scopes["end_ns"].to_numpy()
-    own = scopes["thread"].to_numpy()
-    inside = stacks.innermost(starts, ends, own, times, threads)
-    launched = calls["launch_start_ns"].is_not_null().to_numpy()
-    reason = np.where(inside >= 0, _ATTRIBUTED, np.where(launched, _NO_RANGE, _NO_LAUNCH))
-    # A thread code is its process code times 2^24 plus the thread: shifting leaves the process.
-    lost = np.flatnonzero(launched & (inside < 0))
-    elsewhere = stacks.innermost(starts, ends, own >> 24, times[lost], threads[lost] >> 24)
-    reason[lost[elsewhere >= 0]] = _OTHER_THREAD
-    picked = scopes.select("range", "step_range", "layer")
-    picked = (
-        picked[_taken(inside, scopes.height)] if scopes.height else _all_null(picked, work.height)
-    )
-    numbers = step_ranges(trace).select(pl.col("range").alias("step_range"), "step")
-    joined = picked.join(numbers, on="step_range", how="left", maintain_order="left")
-    return calls.select("launch_start_ns", "launch_end_ns", "launch_tid").with_columns(
-        joined["range"],
-        joined["step"],
-        _capture_layer(trace)
-        .zip_with(_capture_layer(trace).is_not_null(), joined["layer"])
-        .alias("layer"),
-        _named(reason),
-    )
-
-
-def _named(reason: NDArray[np.int64]) -> pl.Series:
-    names = pl.Series(REASON.categories).cast(REASON)
-    return names[pl.Series(reason.astype(np.uint32))].alias("reason")
+    launches, scopes = _launches(trace), range_scopes(trace)
+    calls = trace.frame("runtime").select(launch_start_ns="start_ns", launch_tid="tid")
+    numbers = step_ranges(trace)
+    step = np.full(ranges(trace).height + 1, _NONE, np.int32)
+    step[numbers["range"].to_numpy()] = numbers["step"].to_numpy()
+    own = _or_null(step[scopes["step_range"].fill_null(_NONE).to_numpy()]).alias("step")
+    around = _picked(scopes.select("range", own, "layer"), launches.inside)
+    captured = _capture_layer(trace)
+    if captured is not None:
+        layer = captured.zip_with(captured.is_not_null(), around["layer"])
+        around = around.with_columns(layer.alias("layer"))
+    reason = np.where(launches.call >= 0, np.uint8(_NO_RANGE), np.uint8(_NO_LAUNCH))
+    reason[launches.inside >= 0] = _ATTRIBUTED
+    reason[launches.elsewhere] = _OTHER_THREAD
+    said = pl.Series("reason", REASON.categories, REASON)[pl.Series(reason)]
+    return _picked(calls, launches.call).hstack(around).hstack([said])
 
 
 @view(of=[activity, attribution, step_ranges])

@@ -16,7 +16,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import stacks
 from tracekit.views.markers import markers
 from tracekit.views.payloads import payloads
-from tracekit.views.ranges import ranges
+from tracekit.views.ranges import described, range_stacks, ranges
 
 __all__ = ["call_of", "communicator_sizes", "group_sizes", "host_calls", "thread_key"]
 
@@ -57,7 +57,7 @@ def thread_key(prefix: str = "") -> pl.Expr:
     )
 
 
-@view(of=[ranges, payloads, markers])
+@view(of=[ranges, range_stacks, payloads, markers])
 def host_calls(trace: Trace) -> pl.DataFrame:
     """Return every host-side communication call and group boundary.
 
@@ -77,11 +77,11 @@ def host_calls(trace: Trace) -> pl.DataFrame:
 
 
 def _nccl_calls(trace: Trace) -> pl.DataFrame:
-    text = pl.col("text")
-    found = ranges(trace).filter(
-        (pl.col("domain_name") == NCCL_DOMAIN)
-        | (pl.col("domain_name").str.starts_with("domain#") & text.str.contains(r"^nccl[A-Z]"))
-    )
+    text, domain = pl.col("text"), pl.col("domain_name")
+    nccl, nameless = domain == NCCL_DOMAIN, domain.str.starts_with("domain#")
+    asked = range_stacks(trace).select(nccl | nameless).to_series()
+    found = described(trace, ranges(trace).filter(asked[ranges(trace)["stack"]]))
+    found = found.filter(nccl | text.str.contains(r"^nccl[A-Z]"))
     op = text.str.extract(_CALL, 1).replace(_OP_NAMES)
     boundary = text.str.extract(r"^p?nccl(GroupStart|GroupEnd)$", 1)
     records = payloads(trace).records.drop("report", "schema")

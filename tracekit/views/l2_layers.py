@@ -61,7 +61,9 @@ def layer_kernels(trace: Trace) -> pl.DataFrame:
     """
     inside = kernel_hits(trace).drop_nulls("layer")
     texts = ranges(trace)["text"]
-    label = texts[inside["range"]] if len(texts) else inside["range"].cast(pl.String)
+    label = (
+        texts[inside["range"]].cast(pl.String) if len(texts) else inside["range"].cast(pl.String)
+    )
     inside = inside.with_columns(label.alias("label"))
     attention = inside.filter(pl.col("kind") == ATTENTION)
     if attention.height:

@@ -14,13 +14,14 @@ import polars as pl
 
 from tracekit.model.markers import DOMAIN, EVENTS, LIST_KEYS, WORD_KEYS, Event
 from tracekit.model.trace import Trace, view
-from tracekit.views.ranges import marks, ranges
+from tracekit.views.ranges import described, marks, range_stacks, ranges
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
 __all__ = ["decode", "key_dtype", "marker_schema", "markers"]
 
+_FIRST_WORD = r"^([A-Z_]+)(?: |$)"
 COMMON_KEYS = ("device", "stream", "again")
 """Keys that any event may carry."""
 WHERE: dict[str, PolarsDataType] = {
@@ -49,7 +50,7 @@ def marker_schema(event: str) -> pl.Schema:
     return pl.Schema({**WHERE, **{key: key_dtype(key) for key in keys}})
 
 
-@view(of=(marks, ranges))
+@view(of=(marks, ranges, range_stacks))
 def markers(trace: Trace) -> Mapping[str, pl.DataFrame]:
     """Decode every marker of the trace.
 
@@ -60,18 +61,25 @@ def markers(trace: Trace) -> Mapping[str, pl.DataFrame]:
         order of (t_ns, nvtx_row). Addresses (64 bits, reinterpreted as signed), sizes in bytes
         and counts are Int64.
     """
-    at = marks(trace)
+    name = pl.col("domain_name")
+    here = name.is_in(["", DOMAIN]) | name.str.starts_with(f"{DOMAIN}.")
+    spoken_here = range_stacks(trace).select(here).to_series()
     over = ranges(trace)
-    here = pl.col("domain_name").is_in(["", DOMAIN]) | pl.col("domain_name").str.starts_with(
-        f"{DOMAIN}."
-    )
+    over = over.filter(_is_marker(over["text"]) & spoken_here[over["stack"]])
     rows = pl.concat(
         [
-            at.lazy().filter(here).select(*_where("t_ns", None), "text"),
-            over.lazy().filter(here).select(*_where("start_ns", "end_ns"), "text"),
+            marks(trace).filter(here).select(*_where("t_ns", None), "text"),
+            described(trace, over).select(*_where("start_ns", "end_ns"), "text"),
         ]
     )
-    return decode(rows.collect())
+    return decode(rows)
+
+
+def _is_marker(texts: pl.Series) -> pl.Series:
+    """Whether a Categorical text may be a marker; each distinct one is read once."""
+    distinct = texts.unique()
+    word = distinct.cast(pl.String).str.extract(_FIRST_WORD, 1)
+    return texts.is_in(distinct.filter(word.is_in(list(EVENTS))).implode())
 
 
 def _where(start: str, end: str | None) -> list[pl.Expr]:
@@ -89,7 +97,7 @@ def decode(rows: pl.DataFrame) -> dict[str, pl.DataFrame]:
     Returns:
         See `markers`; rows whose text is no marker are left out.
     """
-    first_word = pl.col("text").str.extract(r"^([A-Z_]+)(?: |$)", 1)
+    first_word = pl.col("text").str.extract(_FIRST_WORD, 1)
     known = rows.with_columns(event=first_word).filter(pl.col("event").is_in(list(EVENTS)))
     by_event = {
         str(key[0]): frame for key, frame in known.partition_by("event", as_dict=True).items()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from tracekit.model.analysis import Level
@@ -13,7 +14,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.views.activity import activity, queues
 from tracekit.views.attribution import attribution
 from tracekit.views.overview import UNCLASSIFIED_WORTH_SAYING, overview
-from tracekit.views.ranges import RANGE_TYPES, ranges
+from tracekit.views.ranges import range_faults, ranges
 
 __all__ = ["quality", "scrubbed"]
 
@@ -48,7 +49,7 @@ def scrubbed(text: str) -> str:
     return _PATH.sub("<path>", " ".join(text.split()))
 
 
-@view("diagnostics", "nvtx", "strings", of=[overview, activity, queues, attribution, ranges])
+@view("diagnostics", of=[overview, activity, queues, attribution, ranges, range_faults])
 def quality(trace: Trace) -> tuple[Quality, ...]:
     """Return everything that makes the answer partial, worst first."""
     lines = [
@@ -118,11 +119,7 @@ def _names(trace: Trace) -> Iterator[Quality]:
     if share is not None and share > UNCLASSIFIED_WORTH_SAYING:
         text = f"{share:.1%} of kernel time is unclassified: shares by class are lower bounds"
         yield Quality(Level.WARN, text)
-    dangling = trace.frame("nvtx").filter(
-        pl.col("text").is_null() & pl.col("text_id").is_not_null()
-    )
-    known = trace.frame("strings").select(pl.col("id").alias("text_id"))
-    n = dangling.join(known, on="text_id", how="anti").height
+    n = range_faults(trace).dangling
     if n:
         yield Quality(Level.WARN, f"{n} NVTX rows name a string that the file does not hold", n)
 
@@ -137,16 +134,24 @@ def _nvtx(trace: Trace) -> Iterator[Quality]:
     if n_open:
         text = f"{n_open} NVTX ranges never closed; taken to last until the end of the capture"
         yield Quality(Level.OK, text, n_open)
-    rows = trace.frame("nvtx").filter(pl.col("event_type").is_in(RANGE_TYPES))
-    inverted = rows.filter(pl.col("end_ns") < pl.col("start_ns")).height
+    inverted = range_faults(trace).inverted
     if inverted:
         yield Quality(
             Level.WARN, f"{inverted} NVTX ranges end before they start; left out", inverted
         )
-    same = ["report", "pid", "tid", "domain", "start_ns", "end_ns", "text"]
-    twins = found.filter(~pl.col("open")).height - found.filter(~pl.col("open")).unique(same).height
+    twins = _twins(found)
     if twins:
         yield Quality(Level.OK, f"{twins} NVTX ranges are exact duplicates of another", twins)
+
+
+def _twins(found: pl.DataFrame) -> int:
+    """Closed ranges that repeat another; only those that begin at one moment are compared."""
+    start = found["start_ns"].to_numpy()
+    order = np.argsort(start, kind="stable")
+    again = np.flatnonzero(start[order[1:]] == start[order[:-1]])
+    tied = order[np.union1d(again, again + 1)].astype(np.uint32)
+    closed = found[pl.Series(tied)].filter(~pl.col("open"))
+    return closed.height - closed.unique(["stack", "start_ns", "end_ns", "text"]).height
 
 
 def _launches(trace: Trace) -> Iterator[Quality]:
@@ -154,7 +159,8 @@ def _launches(trace: Trace) -> Iterator[Quality]:
     if work.is_empty():
         return
     reasons = attribution(trace)["reason"]
-    missing = int((reasons == "no_launch_record").sum())
+    counts = dict(reasons.value_counts().iter_rows())
+    missing = counts.get("no_launch_record", 0)
     if missing and trace.has("runtime"):
         n = work.height - missing
         text = f"launch known for n={n} of {work.height} device records; the rest have no host call"
@@ -164,12 +170,12 @@ def _launches(trace: Trace) -> Iterator[Quality]:
         yield Quality(
             Level.OK, "device records name no process: host calls matched by correlation id alone"
         )
-    other = work.filter(reasons == "other_thread")
-    if other.height:
-        length = pl.col("end_ns") - pl.col("start_ns")
-        share = other.select(length.sum()).item() / (work.select(length.sum()).item() or 1)
+    others = counts.get("other_thread", 0)
+    if others:
+        length = (work["end_ns"] - work["start_ns"]).to_numpy()
+        share = length[(reasons == "other_thread").to_numpy()].sum() / (length.sum() or 1)
         text = (
-            f"{other.height} device records ({share:.1%} of device time) are unattributed:"
+            f"{others} device records ({share:.1%} of device time) are unattributed:"
             " launched by another thread than the one with the open range"
         )
-        yield Quality(Level.OK, text, other.height)
+        yield Quality(Level.OK, text, others)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import stacks
+from tracekit.views.keys import row_numbers
 from tracekit.views.strings import resolved
 
 __all__ = [
@@ -14,8 +17,12 @@ __all__ = [
     "LIBRARY_DOMAINS",
     "MARK",
     "RANGE_TYPES",
+    "RangeFaults",
     "capture_end_ns",
+    "described",
     "marks",
+    "range_faults",
+    "range_stacks",
     "ranges",
 ]
 
@@ -29,31 +36,6 @@ LIBRARY_DOMAINS = (
 """Domains in which libraries mark their own inside; never a user's step or layer."""
 
 
-@view("nvtx", "strings")
-def _events(trace: Trace) -> pl.DataFrame:
-    """Ranges and marks with text and domain name, in the order of the catalog frame."""
-    rows = trace.frame("nvtx").with_row_index("nvtx_row")
-    names = resolved(
-        rows.filter(pl.col("event_type") == DOMAIN_CREATE),
-        trace.frame("strings"),
-        "text",
-        "text_id",
-    ).select("report", "pid", "domain", pl.col("text").alias("domain_name"))
-    names = names.unique(["report", "pid", "domain"], keep="last", maintain_order=True)
-    events = rows.filter(pl.col("event_type").is_in([MARK, *RANGE_TYPES]))
-    events = events.drop("json_text", "json_text_id", "range_id", "category", "payload")
-    events = events.with_columns(pl.col("domain").fill_null(0))
-    events = resolved(events, trace.frame("strings"), "text", "text_id")
-    keys = ["report", "pid", "domain"]
-    events = events.join(names, on=keys, how="left", nulls_equal=True, maintain_order="left")
-    nameless = (
-        pl.when(pl.col("domain") == 0).then(pl.lit("")).otherwise(pl.format("domain#{}", "domain"))
-    )
-    return events.with_columns(
-        pl.coalesce("domain_name", nameless).alias("domain_name"), pl.col("text").fill_null("")
-    )
-
-
 @view("nvtx")
 def capture_end_ns(trace: Trace) -> int:
     """Return the last moment that NVTX knows of: capture length or last NVTX time, ns."""
@@ -63,61 +45,174 @@ def capture_end_ns(trace: Trace) -> int:
     return max([*lengths, last or 0])
 
 
-@view(of=[_events, capture_end_ns])
-def ranges(trace: Trace) -> pl.DataFrame:
-    """Return the NVTX ranges.
+@dataclass(frozen=True)
+class RangeFaults:
+    """Rows of NVTX that are not what they should be.
 
-    Returns:
-        Frame of report UInt16, pid UInt32, tid UInt32, domain Int64, domain_name String ("" for
-        the default domain, "domain#2" for a nameless one), start_ns Int64, end_ns Int64, open
-        Boolean (never closed: end is the end of the capture), push_pop Boolean, text String, int64
-        Int64, parent Int64 (row in this frame of the enclosing range of the same thread and
-        domain, null at the top), depth Int64 (0 at the top), nvtx_row UInt32 (row in the catalog
-        frame); in the order of the catalog frame. Ranges that end before they start are left out.
+    Attributes:
+        inverted: Ranges that end before they start.
+        dangling: Rows whose text is a string that the file does not hold.
     """
-    found = _events(trace).filter(pl.col("event_type") != MARK)
-    end = max(capture_end_ns(trace), 0)
-    found = found.with_columns(
+
+    inverted: int
+    dangling: int
+
+
+@dataclass(frozen=True)
+class _Nvtx:
+    """What is read of NVTX rows, so that those need not be kept.
+
+    Attributes:
+        ranges: Frame of `ranges`.
+        marks: Frame of `marks`.
+        stacks: Frame of `range_stacks`.
+        faults: See `range_faults`.
+    """
+
+    ranges: pl.DataFrame
+    marks: pl.DataFrame
+    stacks: pl.DataFrame
+    faults: RangeFaults
+
+
+@view("nvtx", "strings", of=[capture_end_ns])
+def _nvtx(trace: Trace) -> _Nvtx:
+    rows, strings = trace.frame("nvtx"), trace.frame("strings")
+    keys = rows.select("report", "pid", "tid", pl.col("domain").fill_null(0))
+    number, table = row_numbers(keys)
+    table = _with_names(table, rows, strings)
+    events = rows.select("start_ns", "end_ns", "event_type", "text", "text_id").with_columns(
+        pl.Series("stack", number), pl.int_range(pl.len(), dtype=pl.UInt32).alias("nvtx_row")
+    )
+    event = pl.col("event_type")
+    instants = resolved(events.filter(event == MARK), strings, "text", "text_id")
+    instants = instants.with_columns(rows["int64"][instants["nvtx_row"]])
+    is_range = events.select(event.is_in(RANGE_TYPES)).to_series()
+    inverted = events.select(pl.col("end_ns") < pl.col("start_ns")).to_series().fill_null(False)
+    faults = RangeFaults(int((is_range & inverted).sum()), _dangling(rows, strings))
+    found = events.filter(is_range & ~inverted)
+    return _Nvtx(_nested(found, strings, capture_end_ns(trace)), instants, table, faults)
+
+
+def _with_names(stacks: pl.DataFrame, rows: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
+    created = rows.filter(pl.col("event_type") == DOMAIN_CREATE)
+    names = resolved(created, strings, "text", "text_id").select(
+        "report", "pid", "domain", pl.col("text").alias("domain_name")
+    )
+    names = names.unique(["report", "pid", "domain"], keep="last", maintain_order=True)
+    keys = ["report", "pid", "domain"]
+    named = stacks.join(names, on=keys, how="left", nulls_equal=True, maintain_order="left")
+    default = pl.col("domain") == 0
+    nameless = pl.when(default).then(pl.lit("")).otherwise(pl.format("domain#{}", "domain"))
+    return named.with_columns(pl.coalesce("domain_name", nameless).alias("domain_name"))
+
+
+def _dangling(rows: pl.DataFrame, strings: pl.DataFrame) -> int:
+    """Rows with the id of a string that does not exist."""
+    if rows["text_id"].null_count() == rows.height:
+        return 0
+    by_id = rows.lazy().filter(pl.col("text").is_null()).group_by("text_id").len().collect()
+    known = strings.select(pl.col("id").alias("text_id"))
+    return int(by_id.drop_nulls("text_id").join(known, on="text_id", how="anti")["len"].sum())
+
+
+def _nested(found: pl.DataFrame, strings: pl.DataFrame, capture_end: int) -> pl.DataFrame:
+    end = pl.max_horizontal(pl.lit(max(capture_end, 0), pl.Int64), "start_ns")
+    rows = found.select(
+        "stack",
+        "start_ns",
+        pl.col("end_ns").fill_null(end),
         pl.col("end_ns").is_null().alias("open"),
         pl.col("event_type").is_in(PUSH_POP_TYPES).alias("push_pop"),
-        pl.col("end_ns").fill_null(pl.max_horizontal(pl.lit(end, pl.Int64), "start_ns")),
-    ).filter(pl.col("end_ns") >= pl.col("start_ns"))
-    parent, depth = _nesting(found)
-    return found.with_columns(parent, depth).select(
-        "report",
-        "pid",
-        "tid",
-        "domain",
-        "domain_name",
+        _texts(found, strings),
+        "nvtx_row",
+    )
+    return rows.with_columns(_nesting(rows)).select(
+        "stack",
         "start_ns",
         "end_ns",
         "open",
         "push_pop",
         "text",
-        "int64",
         "parent",
         "depth",
         "nvtx_row",
     )
 
 
-def _nesting(found: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+def _texts(rows: pl.DataFrame, strings: pl.DataFrame) -> pl.Series:
+    """Text of each row; few are distinct beside the number of ranges."""
+    own = rows["text"].cast(pl.Categorical)
+    if rows["text_id"].null_count() < rows.height:
+        number, ids = row_numbers(rows.select("text_id"))
+        ids = ids.with_columns(pl.lit(None, pl.String).alias("text"))
+        texts = resolved(ids, strings, "text", "text_id")["text"].cast(pl.Categorical)
+        own = own.zip_with(own.is_not_null(), texts[number])
+    return own.fill_null("").alias("text")
+
+
+def _nesting(rows: pl.DataFrame) -> list[pl.Series]:
     """Parents and depths of push/pop ranges, a stack per thread and domain."""
-    stacked = found.with_row_index("_row").filter(pl.col("push_pop"))
-    group = stacked.select(pl.struct("report", "pid", "tid", "domain").rank("dense")).to_series()
-    rows = stacked["_row"].to_numpy().astype(np.int64)
-    parents, depths = stacks.nest(
-        stacked["start_ns"].to_numpy(), stacked["end_ns"].to_numpy(), group.to_numpy()
-    )
-    parent = np.full(found.height, -1, np.int64)
-    depth = np.zeros(found.height, np.int64)
-    parent[rows] = np.where(parents >= 0, rows[parents], -1)
-    depth[rows] = depths
+    stacked = rows["push_pop"].arg_true() if not rows["push_pop"].all() else None
+    columns = (rows[c] if stacked is None else rows[c][stacked] for c in _STACKED)
+    starts, ends, stack = (c.to_numpy() for c in columns)
+    parent, depth = stacks.nest(starts, ends, stack, int(stack.max(initial=0)) + 1)
+    if stacked is not None:
+        at = stacked.to_numpy().astype(np.int32)
+        inside = np.where(parent >= 0, at[parent], -1) if at.size else parent
+        parent, own_depth = np.full(rows.height, -1, np.int32), depth
+        depth = np.zeros(rows.height, np.int32)
+        parent[at], depth[at] = inside, own_depth
     series = pl.Series("parent", parent)
-    return series.set(series < 0, None), pl.Series("depth", depth)
+    return [series.set(series < 0, None), pl.Series("depth", depth)]
 
 
-@view(of=[_events])
+_STACKED = ("start_ns", "end_ns", "stack")
+
+
+@view(of=[_nvtx])
+def ranges(trace: Trace) -> pl.DataFrame:
+    """Return the NVTX ranges.
+
+    Returns:
+        Frame of stack UInt32 (row of `range_stacks`), start_ns Int64, end_ns Int64, open Boolean
+        (never closed: end is the end of the capture), push_pop Boolean, text Categorical, parent
+        Int32 (row in this frame of the enclosing range of the same thread and domain, null at the
+        top), depth Int32 (0 at the top), nvtx_row UInt32 (row in the catalog frame); in the order
+        of the catalog frame. Ranges that end before they start are left out.
+    """
+    return _nvtx(trace).ranges
+
+
+@view(of=[_nvtx])
+def range_stacks(trace: Trace) -> pl.DataFrame:
+    """Return the threads and domains of NVTX rows.
+
+    Returns:
+        Frame of report UInt16, pid UInt32, tid UInt32, domain Int64, domain_name String ("" for
+        the default domain, "domain#2" for a nameless one); sorted by the first four, nulls last.
+    """
+    return _nvtx(trace).stacks
+
+
+@view(of=[_nvtx])
+def range_faults(trace: Trace) -> RangeFaults:
+    """Count the NVTX rows that are not what they should be."""
+    return _nvtx(trace).faults
+
+
+def described(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of `ranges` with the columns of `range_stacks`, and text as String.
+
+    Args:
+        trace: The run.
+        rows: Has the columns ``stack`` and ``text``.
+    """
+    of = range_stacks(trace)[rows["stack"]] if rows.height else range_stacks(trace).clear()
+    return of.hstack(rows.with_columns(pl.col("text").cast(pl.String)))
+
+
+@view(of=[_nvtx, range_stacks])
 def marks(trace: Trace) -> pl.DataFrame:
     """Return the NVTX marks.
 
@@ -125,7 +220,7 @@ def marks(trace: Trace) -> pl.DataFrame:
         Frame of report UInt16, pid UInt32, tid UInt32, domain Int64, domain_name String, t_ns
         Int64, text String, int64 Int64, nvtx_row UInt32; in the order of the catalog frame.
     """
-    found = _events(trace).filter(pl.col("event_type") == MARK)
+    found = described(trace, _nvtx(trace).marks.with_columns(pl.col("text").fill_null("")))
     return found.select(
         "report",
         "pid",

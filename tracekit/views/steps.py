@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -10,9 +12,10 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import stacks
-from tracekit.views.ranges import LIBRARY_DOMAINS, ranges
+from tracekit.views.keys import row_numbers
+from tracekit.views.ranges import LIBRARY_DOMAINS, described, range_stacks, ranges
 
-__all__ = ["STEP_TEXT", "range_scopes", "step_ranges", "thread_code"]
+__all__ = ["STEP_TEXT", "range_scopes", "range_threads", "step_ranges"]
 
 STEP_TEXT = r"(?i)\b(step|iter|iteration)\b[ =:#]*\d+"
 """Range texts that name a step when no explicit step marker exists."""
@@ -22,17 +25,22 @@ _STEP_MARKERS = re.compile(r"^(STEP\b|tk\.step$)").pattern
 _LAYER_MARKERS = re.compile(r"^(LAYER\b|tk\.layer$)").pattern
 
 
-def thread_code(prefix: str = "") -> pl.Expr:
-    """Return an Int64 expression that tells threads of all reports apart.
+_NONE = -1
+Int32 = NDArray[np.int32]
 
-    Args:
-        prefix: Prefix of the ``pid`` and ``tid`` columns.
+
+@view(of=[range_stacks])
+def range_threads(trace: Trace) -> pl.DataFrame:
+    """Return the threads with NVTX rows.
+
+    Returns:
+        Frame of report UInt16, pid UInt32, tid UInt32; sorted, nulls last. Its rows are the
+        threads that `range_scopes` names.
     """
-    report = pl.col("report").cast(pl.Int64) * (1 << 48)
-    return report + pl.col(f"{prefix}pid").cast(pl.Int64) * (1 << 24) + pl.col(f"{prefix}tid")
+    return row_numbers(range_stacks(trace).select("report", "pid", "tid"))[1]
 
 
-@view(of=[ranges])
+@view("nvtx", of=[ranges, range_stacks])
 def range_scopes(trace: Trace) -> pl.DataFrame:
     """Return the step and layer that each user range lies in.
 
@@ -42,97 +50,117 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     enclosing range that names one.
 
     Returns:
-        Frame of range Int64 (row in `ranges`), thread Int64 (`thread_code`), start_ns Int64,
-        end_ns Int64, step_range Int64 (row in `ranges` of the step; null outside steps), layer
-        Int32; sorted as `ranges`.
+        Frame of range UInt32 (row in `ranges`), thread Int32 (row of `range_threads`), start_ns
+        Int64, end_ns Int64, step_range Int32 (row in `ranges` of the step; null outside steps),
+        layer Int32; sorted as `ranges`.
     """
-    user = (
-        ranges(trace)
-        .with_row_index("range")
-        .filter(pl.col("push_pop") & ~pl.col("domain_name").is_in(_library_domains(trace)))
+    table = range_stacks(trace)
+    threads, known = row_numbers(table.select("report", "pid", "tid"))
+    processes, _ = row_numbers(table.select("report", "pid"))
+    of_library = table["domain_name"].str.contains(LIBRARY_DOMAINS).to_numpy()
+    every = ranges(trace)
+    stack = every["stack"].to_numpy()
+    at = np.flatnonzero(every["push_pop"].to_numpy() & ~of_library[stack]).astype(np.uint32)
+    user = every.select("start_ns", "end_ns", "text", "nvtx_row")[pl.Series("range", at)]
+    stack = stack[at]
+    said = _read(user["text"])
+    own_step = np.where(said.is_step(processes[stack]), at.astype(np.int32), _NONE)
+    own_layer = said.layer(trace.frame("nvtx")["int64"], user["nvtx_row"].to_numpy())
+    thread = threads[stack].astype(np.int32)
+    step, layer = stacks.inherited(
+        user["start_ns"].to_numpy(),
+        user["end_ns"].to_numpy(),
+        thread,
+        known.height,
+        own_step,
+        own_layer,
     )
-    user = user.with_columns(thread_code().alias("thread"), pl.col("range").cast(pl.Int64))
-    parent, _ = stacks.nest(
-        user["start_ns"].to_numpy(), user["end_ns"].to_numpy(), user["thread"].to_numpy()
-    )
-    user = user.join(_read(user["text"]), on="text", how="left", maintain_order="left")
-    marked = pl.col("_marked")
-    explicit = marked.any().over("report", "pid")
-    int64 = pl.col("int64").cast(pl.Int32, strict=False)
-    layer = (
-        pl.when("_layer_marker").then(pl.coalesce("_marker_layer", int64)).otherwise("_text_layer")
-    )
-    user = user.with_columns(
-        pl.when(explicit).then(marked).otherwise("_looks").alias("is_step"),
-        layer.alias("own_layer"),
-    )
-    own_step = np.where(user["is_step"].to_numpy(), user["range"].to_numpy(), -1)
-    own_layer = user["own_layer"].fill_null(-1).to_numpy().astype(np.int64)
     return user.select(
-        "range",
-        "thread",
+        pl.Series("range", at),
+        pl.Series("thread", thread),
         "start_ns",
         "end_ns",
-        _null_below_zero("step_range", _outermost(own_step, parent)),
-        _null_below_zero("layer", _nearest(own_layer, parent)).cast(pl.Int32),
+        _null_below_zero("step_range", step),
+        _null_below_zero("layer", layer),
     )
 
 
-def _library_domains(trace: Trace) -> list[str]:
-    names = ranges(trace)["domain_name"].unique()
-    return names.filter(names.str.contains(LIBRARY_DOMAINS)).sort().to_list()
+@dataclass(frozen=True)
+class _Said:
+    """What the texts of ranges say.
+
+    Attributes:
+        code: uint32[n], number of the text of each range.
+        by_code: Frame of what a text says, by its number; see `_meanings`.
+    """
+
+    code: NDArray[np.uint32]
+    by_code: pl.DataFrame
+
+    def is_step(self, process: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Whether each range is a step; process: uint32[n], the process of each range."""
+        marked = self._column("marked")[self.code]
+        explicit = np.zeros(int(process.max(initial=0)) + 1, np.bool_)
+        explicit[process[marked]] = True
+        found: NDArray[np.bool_] = np.where(
+            explicit[process], marked, self._column("looks")[self.code]
+        )
+        return found
+
+    def layer(self, int64: pl.Series, nvtx_row: NDArray[np.uint32]) -> Int32:
+        """Layer that each range names, -1 for none; a marker without one has it as its payload."""
+        layer = self._column("layer")[self.code]
+        at = np.flatnonzero(self._column("by_payload")[self.code])
+        if at.size:
+            payload = int64[nvtx_row[at]].cast(pl.Int32, strict=False)
+            layer[at] = payload.fill_null(_NONE).to_numpy()
+        found: Int32 = np.maximum(layer, _NONE)
+        return found
+
+    def _column(self, name: str) -> NDArray[Any]:
+        return self.by_code[name].to_numpy()
 
 
-def _read(texts: pl.Series) -> pl.DataFrame:
-    """What each distinct text says; there are few beside the number of ranges."""
+def _read(texts: pl.Series) -> _Said:
+    """Read each distinct text; there are few beside the number of ranges."""
+    code, distinct = row_numbers(texts.to_physical().to_frame())
+    first = np.zeros(distinct.height, np.int64)
+    first[code] = np.arange(code.size)
+    return _Said(code, _meanings(texts[first].cast(pl.String)))
+
+
+def _meanings(texts: pl.Series) -> pl.DataFrame:
+    """Whether texts mark or look like a step, and the layer that they name."""
     text = pl.col("text")
-    return pl.DataFrame({"text": texts.unique()}).with_columns(
-        text.str.contains(_STEP_MARKERS).alias("_marked"),
-        text.str.contains(STEP_TEXT).alias("_looks"),
-        text.str.contains(_LAYER_MARKERS).alias("_layer_marker"),
-        text.str.extract(r"\blayer=(\d+)").cast(pl.Int32, strict=False).alias("_marker_layer"),
-        text.str.extract(_LAYER_TEXT).cast(pl.Int32, strict=False).alias("_text_layer"),
+    named = text.str.extract(_LAYER_TEXT).cast(pl.Int32, strict=False)
+    in_marker = text.str.extract(r"\blayer=(\d+)").cast(pl.Int32, strict=False)
+    is_marker = text.str.contains(_LAYER_MARKERS)
+    return texts.to_frame("text").select(
+        text.str.contains(_STEP_MARKERS).alias("marked"),
+        text.str.contains(STEP_TEXT).alias("looks"),
+        (is_marker & in_marker.is_null()).alias("by_payload"),
+        pl.when(is_marker).then(in_marker).otherwise(named).fill_null(_NONE).alias("layer"),
     )
 
 
-def _outermost(own: NDArray[np.int64], parent: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Value of the outermost ancestor-or-self that has one (>= 0); pointer doubling."""
-    best, up = own.copy(), parent.copy()
-    while (up >= 0).any():
-        above = np.where(up >= 0, best[up], -1)
-        best = np.where(above >= 0, above, best)
-        up = np.where(up >= 0, up[up], -1)
-    return best
-
-
-def _nearest(own: NDArray[np.int64], parent: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Value of the nearest ancestor-or-self that has one (>= 0); pointer doubling."""
-    best, up = own.copy(), parent.copy()
-    while (up >= 0).any():
-        above = np.where(up >= 0, best[up], -1)
-        best = np.where(best >= 0, best, above)
-        up = np.where(up >= 0, up[up], -1)
-    return best
-
-
-def _null_below_zero(name: str, values: NDArray[np.int64]) -> pl.Series:
+def _null_below_zero(name: str, values: Int32) -> pl.Series:
     series = pl.Series(name, values)
     return series.set(series < 0, None)
 
 
-@view(of=[ranges, range_scopes])
+@view(of=[ranges, range_stacks, range_scopes])
 def step_ranges(trace: Trace) -> pl.DataFrame:
     """Return the step ranges themselves.
 
     Returns:
-        Frame of step UInt32 (0, 1, ... by report, start and range), range Int64, report UInt16,
+        Frame of step UInt32 (0, 1, ... by report, start and range), range UInt32, report UInt16,
         pid UInt32, tid UInt32, label String, group String (label with its number as N), start_ns
         Int64, end_ns Int64 (host range, clamped if it never closed).
     """
     scopes = range_scopes(trace)
-    is_step = scopes.filter(pl.col("step_range") == pl.col("range")).get_column("range")
-    rows = ranges(trace).with_row_index("range").with_columns(pl.col("range").cast(pl.Int64))
-    rows = rows.filter(pl.col("range").is_in(is_step.implode())).sort("report", "start_ns", "range")
+    at = scopes.filter(pl.col("step_range") == pl.col("range"))["range"]
+    rows = described(trace, ranges(trace)[at]).with_columns(at)
+    rows = rows.sort("report", "start_ns", "range")
     text = pl.col("text")
     phase = text.str.extract(r"\bphase=(\w+)")
     group = (
