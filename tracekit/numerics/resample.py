@@ -198,33 +198,36 @@ def _median_draws(values: Float64, rng: np.random.Generator) -> Float64:
 
 def _medians(values: Float64, drawn: Int64) -> Float64:
     """Median of each row of values drawn by their index."""
-    if np.isnan(values).any() or not sweeps.worth(drawn.size // _DRAWN_PER_STEP):
-        medians: Float64 = np.median(values[drawn], axis=1)
-        return medians
-    order = np.argsort(values)
-    rank = np.empty(order.size, np.int64)
-    rank[order] = np.arange(order.size)
-    return _counted_medians(values[order], rank, drawn)
+    if np.isnan(values).any():
+        return np.full(drawn.shape[0], np.nan)
+    if sweeps.worth(drawn.size // _DRAWN_PER_STEP):
+        order = np.argsort(values)
+        return _counted_medians(values[order], order, drawn)
+    ordered, middle = np.sort(values[drawn], axis=1), values.size // 2
+    if values.size % 2:
+        return ordered[:, middle]
+    medians: Float64 = (ordered[:, middle - 1] + ordered[:, middle]) / 2
+    return medians
 
 
 @compiled("float64[::1](ro(float64[::1]), ro(int64[::1]), ro(int64[:, ::1]))")
-def _counted_medians(ascending: Float64, rank: Int64, drawn: Int64) -> Float64:
-    """Medians by counting how often each rank was drawn, instead of sorting."""
+def _counted_medians(ascending: Float64, order: Int64, drawn: Int64) -> Float64:
+    """Medians by counting how often each value was drawn, instead of sorting."""
     n = drawn.shape[1]
     medians = np.empty(drawn.shape[0])
-    times = np.empty(ascending.size, np.int64)
+    times = np.empty(ascending.size, np.int32)
     for row in range(drawn.shape[0]):
         times[:] = 0
         for column in range(n):
-            times[rank[drawn[row, column]]] += 1
-        low, below = 0, times[0]
+            times[drawn[row, column]] += 1
+        low, below = 0, times[order[0]]
         while 2 * below < n:
             low += 1
-            below += times[low]
+            below += times[order[low]]
         high = low
         if 2 * below == n:
             high = low + 1
-            while times[high] == 0:
+            while times[order[high]] == 0:
                 high += 1
         medians[row] = ascending[low] if n % 2 else (ascending[low] + ascending[high]) / 2
     return medians

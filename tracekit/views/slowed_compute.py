@@ -13,7 +13,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals, labels
 from tracekit.numerics.resample import MIN_EACH, lost, median_ratio
 from tracekit.numerics.threads import each
-from tracekit.views.activity import OPAQUE, TABLES, activity, recorded
+from tracekit.views.activity import OPAQUE, TABLES, WORK_KIND, activity, recorded
 from tracekit.views.collectives import collectives
 from tracekit.views.contention import thinned
 from tracekit.views.kernels import kernel_names
@@ -25,6 +25,7 @@ __all__ = ["INSIDE_FRAC", "SLOWED", "slowed_compute"]
 INSIDE_FRAC = 0.95
 """Share of a kernel that collectives must cover for it to count as run beside them."""
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
+_MOST_PACKED = 1 << 62
 _LIKE = ["name_key", "kind", *_SHAPE, "bytes"]
 SLOWED = pl.Schema(
     {
@@ -61,7 +62,7 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
     """
     names = dict(kernel_names(trace).select("name_key", "name").rows())
     rows = []
-    for key, group in _candidates(_with_cover(trace)):
+    for key, group in _candidates(_like(trace, _beside_or_not(trace))):
         name, kind, shape = key["name_key"], key["kind"], [key[c] for c in _SHAPE]
         grid, block = (
             None if None in part else "x".join(map(str, part)) for part in (shape[:3], shape[3:])
@@ -95,59 +96,98 @@ _Sides = tuple[NDArray[np.int64], NDArray[np.int64], int]
 
 def _candidates(work: pl.DataFrame) -> Iterator[tuple[dict[str, Any], _Sides]]:
     """Like work with enough executions on both sides: durations outside, inside, and GPUs."""
-    inside, length = pl.col("inside"), pl.col("length_ns")
-    groups = work.group_by(_LIKE, maintain_order=True).agg(
-        length.filter(~inside).alias("_out"),
-        length.filter(inside).alias("_in"),
-        pl.col("gpu").filter(inside).n_unique().alias("_gpus"),
-    )
-    enough = (pl.col("_out").list.len() >= MIN_EACH) & (pl.col("_in").list.len() >= MIN_EACH)
-    groups = groups.filter(enough)
-    sides = zip(groups["_out"], groups["_in"], groups["_gpus"], strict=True)
-    for key, (out, within, n_gpus) in zip(
-        groups.select(_LIKE).rows(named=True), sides, strict=True
-    ):
-        yield key, (out.to_numpy(), within.to_numpy(), n_gpus)
+    number, first = _numbered(work.select(_LIKE))
+    inside, length = work["inside"].to_numpy(), work["length_ns"].to_numpy()
+    side = 2 * number + inside
+    order = np.argsort(side.astype(np.min_scalar_type(2 * first.size)), kind="stable")
+    count = np.bincount(side, minlength=2 * first.size)
+    end = np.cumsum(count)
+    gpu, gpus = labels.numbered(work["gpu"].to_numpy().astype(np.int64))
+    on = np.zeros((first.size, gpus.size), np.bool_)
+    on[number[inside], gpu[inside]] = True
+    enough = np.flatnonzero((count.reshape(-1, 2) >= MIN_EACH).all(axis=1))
+    keys = work.select(_LIKE)[first[enough].astype(np.uint32)].rows(named=True)
+    for key, group in zip(keys, enough.tolist(), strict=True):
+        out, within = (
+            length[order[end[one] - count[one] : end[one]]] for one in (2 * group, 2 * group + 1)
+        )
+        yield key, (out, within, int(on[group].sum()))
 
 
-def _with_cover(trace: Trace) -> pl.DataFrame:
-    """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
+def _numbered(keys: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number equal rows alike, and the first row of each number; nulls are equal."""
+    number, size = np.zeros(keys.height, np.int64), 1
+    for column in keys:
+        values = column.to_physical()
+        low, high = (int(str(v)) if v is not None else 0 for v in (values.min(), values.max()))
+        if size * (high - low + 2) > _MOST_PACKED:
+            number, first = labels.numbered(number)
+            size = first.size
+        values = (values.cast(pl.Int64) - (low - 1)).fill_null(0)
+        number, size = number * (high - low + 2) + values.to_numpy(), size * (high - low + 2)
+    return labels.numbered(number)
 
-    Frame of gpu, length_ns, inside (Boolean) and the columns of `_LIKE`.
-    """
-    comm = collectives(trace).select("gpu", "pid", "stream", "start_ns", "end_ns")
+
+def _like(trace: Trace, work: pl.DataFrame) -> pl.DataFrame:
+    """Frame of gpu, inside, length_ns and the columns of `_LIKE`, of rows of `_beside_or_not`."""
     columns = ["gpu", "source", "row", "kind", "name_key", "start_ns", "end_ns"]
-    work = activity(trace).select(columns)
-    own = {rows["gpu"][0]: rows for rows in comm.drop_nulls("gpu").partition_by("gpu")}
-    gpus = [(lane, own[gpu]) for gpu, lane in lanes(trace).items() if gpu in own]
-
-    def chosen(one: tuple[Lanes, pl.DataFrame]) -> pl.DataFrame:
-        cover = _cover(*one)
-        own = work.slice(one[0].first, cover.size)
-        counted = np.flatnonzero(~own["kind"].is_in([*COMM_KINDS, OPAQUE]).to_numpy())
-        counted = counted[_by_stream(one[0], counted)]
-        cover = cover[counted]
-        inside = cover >= INSIDE_FRAC
-        kept = inside | (cover <= ALONE_FRAC)
-        found = own[counted[kept].astype(np.uint32)]
-        return found.with_columns(pl.Series("inside", inside[kept]))
-
-    work = pl.concat([work.clear().with_columns(inside=pl.lit(value=True)), *each(chosen, gpus)])
+    found = activity(trace).select(columns)[work["at"]]
     row = pl.when(pl.col("source") == "kernel").then("row")
     shapes = trace.frame("kernels").select(_SHAPE)
-    shapes = shapes[work.select(row).to_series()] if shapes.height else _no_shapes(work.height)
+    shapes = shapes[found.select(row).to_series()] if shapes.height else _no_shapes(work.height)
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
-    size = recorded(trace, work, "bytes")
-    return work.select("gpu", "inside", length, "name_key", "kind", size).hstack(shapes)
+    size = recorded(trace, found, "bytes")
+    found = found.select("gpu", length, "name_key", "kind", size)
+    return found.hstack(shapes).hstack([work["inside"]])
 
 
-def _by_stream(lane: Lanes, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order of rows by stream, the one that is used first coming first."""
+def _beside_or_not(trace: Trace) -> pl.DataFrame:
+    """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
+
+    Frame of at UInt32 (row of `activity`), name UInt16 and inside Boolean; only work of names that
+    occur often enough on either side.
+    """
+    comm = collectives(trace).select("gpu", "pid", "stream", "start_ns", "end_ns")
+    own = {rows["gpu"][0]: rows for rows in comm.drop_nulls("gpu").partition_by("gpu")}
+    gpus = [(lane, own[gpu]) for gpu, lane in lanes(trace).items() if gpu in own]
+    called = activity(trace).select("name_key", pl.col("kind").to_physical())
+
+    def chosen(one: tuple[Lanes, pl.DataFrame]) -> pl.DataFrame:
+        at, inside = _sides(*one)
+        rows = called[at]
+        name = pl.coalesce(pl.col("name_key") + len(WORK_KIND.categories), "kind").alias("name")
+        return rows.select(name, at=pl.Series(at), inside=pl.Series(inside))
+
+    schema = {"name": pl.UInt32, "at": pl.UInt32, "inside": pl.Boolean}
+    work = pl.concat([pl.DataFrame(schema=schema), *each(chosen, gpus)])
+    name, inside = work["name"].to_numpy(), work["inside"].to_numpy()
+    both = np.minimum(
+        *(np.bincount(name[side], minlength=name.max(initial=0) + 1) for side in (inside, ~inside))
+    )
+    return work.filter(pl.Series((both >= MIN_EACH)[name]))
+
+
+def _sides(lane: Lanes, comm: pl.DataFrame) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
+    """Rows of `activity` on one GPU beside communication or not, by stream; and which they are."""
+    cover = _cover(lane, comm)
+    counted = np.array([k not in (*COMM_KINDS, OPAQUE) for k in lane.kinds], np.bool_)[lane.kind]
+    inside = cover >= INSIDE_FRAC
+    rows = np.flatnonzero(counted & (inside | (cover <= ALONE_FRAC)))
+    rows = rows[_by_stream(lane, np.flatnonzero(counted), rows)]
+    return (rows + lane.first).astype(np.uint32), inside[rows]
+
+
+def _by_stream(
+    lane: Lanes, counted: NDArray[np.int64], rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Order of rows by stream, the one that counted rows use first coming first."""
     pairs = {pair: i for i, pair in enumerate(dict.fromkeys(lane.streams))}
-    pair = np.array([pairs[s] for s in lane.streams], np.int64)[lane.stream_of[lane.queue[rows]]]
-    number, first = labels.numbered(pair)
+    pair_of = np.array([pairs[s] for s in lane.streams], np.int64)[lane.stream_of]
+    first = np.full(len(pairs), lane.start.size)
+    # The last assignment stays, so the first row of each.
+    first[pair_of[lane.queue[counted[::-1]]]] = counted[::-1]
     rank = np.argsort(np.argsort(first)).astype(np.uint16)
-    return np.argsort(rank[number], kind="stable")
+    return np.argsort(rank[pair_of[lane.queue[rows]]], kind="stable")
 
 
 def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
