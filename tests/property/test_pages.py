@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -14,11 +14,17 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tracekit.io.pages import PagesSource
-from tracekit.io.source import RowFilter
+from tracekit.io.source import Part, RowFilter
 from tracekit.io.sqlite_source import SqliteSource
 
 chunks = pytest.importorskip("tracekit.io.pages.chunks", reason="the page reader needs Numba")
 
+PARTS = [
+    Part("", pl.UInt32, right=24, bits=0xFFFFFF),
+    Part("", pl.UInt8, bits=0xFF),
+    Part("", pl.Int16, right=3, bits=0x7FF, add=-5),
+    Part("", pl.Int64, add=1 << 40),
+]
 DTYPES = [pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt64, pl.UInt32, pl.UInt16, pl.UInt8]
 DECLARED = [
     "INTEGER",
@@ -182,6 +188,9 @@ def asked(rng, declared):
         )
         wild = [*DTYPES, pl.Float64, pl.Float32, pl.String, pl.Binary]
         columns[name] = rng.choice(wild if rng.random() < 0.01 else likely)
+        if likely is DTYPES and rng.random() < 0.5:
+            for number in range(rng.randint(1, 3)):
+                columns[f"part {number} of {name}"] = replace(rng.choice(PARTS), column=name)
     where = []
     for name in rng.sample(list(declared), min(rng.choice([0, 0, 1, 2]), len(declared))):
         low, high = sorted(rng.choice([None, 0, -100, 2**40, 9]) or 0 for _ in range(2))
@@ -221,7 +230,8 @@ def test_both_readers_agree(shape):
         with SqliteSource(path) as slow, PagesSource(path, SqliteSource(path), threads=2) as fast:
             expected = slow.read("t", columns, where)
             got = fast.read("t", columns, where)
-            assert got.schema == pl.Schema(columns)
+            dtypes = {n: c.dtype if isinstance(c, Part) else c for n, c in columns.items()}
+            assert got.schema == pl.Schema(dtypes)
             assert got.equals(expected, null_equal=True)
             assert plain(fast.notes) == slow.notes
             assert fast.count("t") == slow.count("t")

@@ -15,12 +15,22 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from tracekit.io.source import Part
+
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
-    from tracekit.io.source import RowFilter
+    from tracekit.io.source import Cells, RowFilter
 
-__all__ = ["INTEGER_RANGES", "REPLACED", "check_columns", "note_losses", "to_series"]
+__all__ = [
+    "INTEGER_RANGES",
+    "REPLACED",
+    "check_columns",
+    "note_losses",
+    "part_of",
+    "raw",
+    "to_series",
+]
 
 INTEGER_RANGES: dict[PolarsDataType, tuple[int, int]] = {
     pl.Int8: (-(1 << 7), (1 << 7) - 1),
@@ -41,8 +51,34 @@ _NUMBER = re.compile(rb"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _INTEGER = re.compile(rb"\s*[+-]?\d+\s*")
 
 
+def raw(name: str, cells: Cells) -> tuple[str, PolarsDataType]:
+    """Return the column of the table that a column of a result comes from, and its dtype.
+
+    Args:
+        name: Name in the result.
+        cells: What it is made of.
+    """
+    return (cells.column, pl.Int64) if isinstance(cells, Part) else (name, cells)
+
+
+def part_of(column: pl.Series, cells: Cells) -> pl.Series:
+    """Make a column of a result of what was read.
+
+    Args:
+        column: The cells in the dtype that `raw` gives.
+        cells: What the column is made of.
+
+    Returns:
+        The column as it was unless it is a part.
+    """
+    if not isinstance(cells, Part):
+        return column
+    shifted = column // (1 << cells.right) if cells.right else column
+    return ((shifted & cells.bits) + cells.add).cast(cells.dtype)
+
+
 def check_columns(
-    known: Mapping[str, str], columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter]
+    known: Mapping[str, str], columns: Mapping[str, Cells], where: Sequence[RowFilter]
 ) -> None:
     """Refuse a read that the table cannot answer.
 
@@ -58,12 +94,13 @@ def check_columns(
     if not columns:
         msg = "a read needs at least one column"
         raise ValueError(msg)
-    for column in [*columns, *(test.column for test in where)]:
+    read = dict(raw(name, cells) for name, cells in columns.items())
+    for column in [*read, *(test.column for test in where)]:
         if column not in known:
             msg = f"no column {column}; there are {', '.join(known)}"
             raise KeyError(msg)
     allowed = (*INTEGER_RANGES, pl.Float32, pl.Float64, pl.String, pl.Binary)
-    for column, dtype in columns.items():
+    for column, dtype in read.items():
         if dtype not in allowed:
             msg = f"column {column}: a report cannot be read as {dtype}"
             raise ValueError(msg)
@@ -72,7 +109,7 @@ def check_columns(
 def note_losses(
     notes: list[str],
     table: str,
-    columns: Mapping[str, PolarsDataType],
+    columns: Mapping[str, Cells],
     lost: Mapping[str, int],
 ) -> None:
     """Append a note for every column that lost something.
@@ -81,14 +118,15 @@ def note_losses(
         notes: Receives the notes; one that is there already is not repeated.
         table: Name of the table.
         columns: Column -> dtype.
-        lost: Cells that became null, by column; texts with replaced bytes, by column + `REPLACED`.
+        lost: Cells that became null, by name; texts with replaced bytes, by name + `REPLACED`.
     """
-    for column, dtype in columns.items():
+    for name, cells in columns.items():
+        column, dtype = raw(name, cells)
         found = []
-        if lost.get(column):
-            found.append(f"{lost[column]} cells are not {dtype} and were read as null")
-        if lost.get(column + REPLACED):
-            found.append(f"{lost[column + REPLACED]} texts are not UTF-8; bytes were replaced")
+        if lost.get(name):
+            found.append(f"{lost[name]} cells are not {dtype} and were read as null")
+        if lost.get(name + REPLACED):
+            found.append(f"{lost[name + REPLACED]} texts are not UTF-8; bytes were replaced")
         for what in found:
             note = f"{table}.{column}: {what}"
             if note not in notes:
@@ -109,18 +147,18 @@ def to_series(
     Returns:
         A column of exactly that dtype.
     """
-    raw: PolarsDataType = pl.Binary if dtype == pl.String else dtype
-    raw = pl.Float64 if dtype == pl.Float32 else raw
+    wide: PolarsDataType = pl.Binary if dtype == pl.String else dtype
+    wide = pl.Float64 if dtype == pl.Float32 else wide
     try:
-        return pl.Series(name, cells, dtype=raw, strict=True).cast(dtype)
+        return pl.Series(name, cells, dtype=wide, strict=True).cast(dtype)
     except (TypeError, OverflowError, pl.exceptions.PolarsError):
         # Mixed cells: one at a time.
         pass
     convert = _converter(name, dtype, lost)
     values = [None if cell is None else convert(cell) for cell in cells]
     lost[name] += values.count(None) - cells.count(None)
-    raw = pl.String if dtype == pl.String else raw
-    return pl.Series(name, values, dtype=raw, strict=True).cast(dtype)
+    wide = pl.String if dtype == pl.String else wide
+    return pl.Series(name, values, dtype=wide, strict=True).cast(dtype)
 
 
 def _converter(

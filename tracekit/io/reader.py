@@ -8,13 +8,15 @@ rows with impossible times dropped and counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import polars as pl
 
 from tracekit.errors import InputError
-from tracekit.io.source import RowFilter, TableSource
+from tracekit.io.lookup import looked_up
+from tracekit.io.samples import named
+from tracekit.io.source import Cells, Part, RowFilter, TableSource
 from tracekit.model.catalog import CATALOG, CatalogTable, Field
 from tracekit.model.trace import Report
 
@@ -25,8 +27,13 @@ STRING_ID_SHIFT = 40
 PID_SHIFT, ID_MASK = 24, 0xFFFFFF
 ABSURD_NS = 1 << 61
 """Times beyond 73 years of session time are damaged records, not events."""
-NAME_IDS = ("id", "name_id", "mangled_id", "short_id", "text_id", "json_text_id")
-_STRING_TABLES = {"strings": ("id",)}
+NAME_IDS = ("name_id", "mangled_id", "short_id", "text_id", "json_text_id")
+_PACKED = {
+    "_global_pid": {"pid": PID_SHIFT},
+    "_global_tid": {"pid": PID_SHIFT, "tid": 0},
+    "_end_global_tid": {},
+}
+"""Ids that hold others: where each begins in them, bits."""
 TESTED_SCHEMA_MAJOR_MINOR = (3, 25)
 
 
@@ -107,31 +114,36 @@ class ReportReader:
         if any(f.required and f.name not in chosen for f in entry.fields):
             self.report.notes.append(f"{raw}: lacks a column that {canonical} needs; not read")
             return entry.table.empty()
-        dtypes = {c: f.dtype for f in entry.fields if (c := chosen.get(f.name)) is not None}
         try:
-            frame = self._source.read(raw, dtypes, where)
+            frame = self._source.read(raw, self._cells(entry, chosen), where)
         except InputError as error:
             if not self._salvage:
                 raise
             self.report.notes.append(f"{raw}: damaged, left out ({error.message})")
             return entry.table.empty()
-        frame = frame.rename({c: n for n, c in chosen.items()})
-        return self._derive(entry, frame)
-
-    def _derive(self, entry: CatalogTable, frame: pl.DataFrame) -> pl.DataFrame:
-        index = self.report.index
-        extra = [pl.lit(index, pl.UInt16).alias("report")]
-        if "_global_pid" in frame.columns:
-            extra.append(_part("_global_pid", PID_SHIFT).alias("pid"))
-        if "_global_tid" in frame.columns:
-            extra.append(_part("_global_tid", PID_SHIFT).alias("pid"))
-            extra.append(_part("_global_tid", 0).alias("tid"))
-        names = _STRING_TABLES.get(entry.name, NAME_IDS[1:])
-        extra += [pl.col(c) + (index << STRING_ID_SHIFT) for c in names if c in frame.columns]
-        frame = frame.with_columns(extra)
+        frame = frame.rename({c: n for n, c in chosen.items() if n not in _PACKED})
+        frame = frame.with_columns(pl.lit(self.report.index, pl.UInt16).alias("report"))
         if entry.name == "strings":
             frame = self._once(frame)
         return self._valid(entry, frame) if entry.interval else frame
+
+    def _cells(self, entry: CatalogTable, chosen: Mapping[str, str]) -> dict[str, Cells]:
+        """What to read for a canonical table, ids taken apart and made unique on the way."""
+        cells: dict[str, Cells] = {}
+        offset = self.report.index << STRING_ID_SHIFT
+        names = ("id",) if entry.name == "strings" else NAME_IDS
+        for field in entry.fields:
+            column = chosen.get(field.name)
+            if column is None:
+                continue
+            if field.name in _PACKED:
+                for name, bit in _PACKED[field.name].items():
+                    cells[name] = Part(column, pl.UInt32, right=bit, bits=ID_MASK)
+            elif offset and field.name in names:
+                cells[column] = Part(column, field.dtype, add=offset)
+            else:
+                cells[column] = field.dtype
+        return cells
 
     def _once(self, strings: pl.DataFrame) -> pl.DataFrame:
         """Keep the first string of each id: a second one would multiply what it names."""
@@ -142,9 +154,12 @@ class ReportReader:
         return strings.unique("id", keep="first", maintain_order=True)
 
     def _valid(self, entry: CatalogTable, frame: pl.DataFrame) -> pl.DataFrame:
+        may_be_empty = entry.name in {"runtime", "overhead"}
+        if _all_valid(frame["start_ns"], frame["end_ns"], may_be_empty=may_be_empty):
+            return frame
         start, end = pl.col("start_ns"), pl.col("end_ns")
         absurd = ~start.is_between(-ABSURD_NS, ABSURD_NS) | ~end.is_between(-ABSURD_NS, ABSURD_NS)
-        empty = (end == start) & pl.lit(entry.name not in {"runtime", "overhead"})
+        empty = (end == start) & pl.lit(not may_be_empty)
         doubtful = start.is_null() | end.is_null() | absurd | (end < start) | empty
         zero = (start == 0) & (end == 0)
         if not frame.select((doubtful | zero).any()).item():
@@ -191,23 +206,30 @@ class ReportReader:
             window: Half-open time of this report, ns; None for all.
 
         Returns:
-            Frame of report, type_id, name, t_ns, value.
+            Frame of report, type_id, name (an Enum of the names in order), t_ns, value.
         """
+        kind = pl.Enum(sorted(metrics))
         names = self.load("metric_names").filter(pl.col("name").is_in(list(metrics)))
         raw = self.table_name("gpu_metrics")
         if raw is None or names.is_empty():
-            return pl.DataFrame(schema={**SAMPLE_SCHEMA, "name": pl.Enum(sorted(metrics))})
+            return _sample_schema(kind).to_frame()
         where = [RowFilter("metricId", isin=tuple(sorted(set(names["metric"]))))]
         if window is not None:
             where.append(RowFilter("timestamp", low=window[0], high=window[1]))
-        rows = self.load("gpu_metrics", where).drop("report")
-        # A report without device types (older exports) has one name list for all devices.
-        key = ["type_id", "metric"] if names["type_id"].null_count() == 0 else ["metric"]
-        kind = pl.Enum(sorted(metrics))
-        names = names.select(*key, pl.col("name").cast(kind)).unique()
-        return rows.join(names, on=key, maintain_order="left").select(
-            pl.lit(self.report.index, pl.UInt16).alias("report"), "type_id", "name", "t_ns", "value"
-        )
+        rows = self.load("gpu_metrics", where)
+        known = names.select(pl.col("name").cast(kind).to_physical(), "metric", "type_id")
+        if names["type_id"].null_count():
+            # A report without device types (older exports) has one name list for all devices.
+            plain = {metric: code for code, metric, _ in reversed(known.rows())}
+            code = looked_up("name", [rows["metric"]], plain.get)
+        else:
+            full = {(type_id, metric): code for code, metric, type_id in reversed(known.rows())}
+            of = [rows["type_id"], rows["metric"]]
+            code = looked_up("name", of, lambda *key: full.get(key))
+        if code.null_count():
+            rows, code = rows.filter(code.is_not_null()), code.drop_nulls()
+        name = named(code.cast(pl.UInt32), kind)
+        return rows.select("report", "type_id", name, "t_ns", "value")
 
     def _describe(self, index: int, name: str, fingerprint: str) -> Report:
         export = self._pairs("META_DATA_EXPORT EXPORT_META_DATA")
@@ -263,22 +285,22 @@ class ReportReader:
         return dict(frame.drop_nulls().iter_rows())
 
 
-SAMPLE_SCHEMA = {
-    "report": pl.UInt16,
-    "type_id": pl.Int64,
-    "name": pl.String,
-    "t_ns": pl.Int64,
-    "value": pl.Int64,
-}
+def _sample_schema(names: pl.Enum) -> pl.Schema:
+    wide = dict.fromkeys(("t_ns", "value"), pl.Int64())
+    return pl.Schema({"report": pl.UInt16(), "type_id": pl.Int64(), "name": names, **wide})
+
+
+def _all_valid(start: pl.Series, end: pl.Series, *, may_be_empty: bool) -> bool:
+    """Whether every row is valid for reasons that are cheap to see."""
+    first, last = start.min(), end.max()
+    if start.null_count() or end.null_count() or not isinstance(first, int):
+        return start.is_empty()
+    in_order = (end >= start) if may_be_empty else (end > start)
+    return first > 0 and isinstance(last, int) and last <= ABSURD_NS and in_order.all()
 
 
 def _first(field: Field, columns: Collection[str]) -> str | None:
     return next((c for c in field.raw if c in columns), None)
-
-
-def _part(column: str, shift: int) -> pl.Expr:
-    """Bits ``shift .. shift+24`` of an nsys id, as UInt32; arithmetic on signed 64-bit ids."""
-    return ((pl.col(column) // (1 << shift)) & ID_MASK).cast(pl.UInt32)
 
 
 def _version(product: str) -> tuple[int, ...] | None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.io.lookup import looked_up
 from tracekit.io.ncu_input import NcuInput
 from tracekit.io.reader import ReportReader
+from tracekit.io.samples import SAMPLE_COLUMNS, in_time, no_samples
 from tracekit.io.source import RowFilter
 from tracekit.model.catalog import CATALOG
 from tracekit.model.trace import Gpu
@@ -21,15 +23,6 @@ _TIMES = ("start_ns", "end_ns", "t_ns")
 _DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
 _WINDOWED = frozenset({*_DEVICE_TABLES, "nvtx", "gpu_metrics"})
 _FILTERED = frozenset({*_DEVICE_TABLES, "nvtx", "runtime"})
-_SAMPLES = pl.Schema(
-    {
-        "report": pl.UInt16,
-        "gpu": pl.Int16,
-        "name": pl.String,
-        "t_ns": pl.Int64,
-        "value": pl.Int64,
-    }
-)
 
 
 class RunLoader:
@@ -69,29 +62,36 @@ class RunLoader:
             parts = [one.frame(i) for i, one in enumerate(self._ncu, first)]
             return pl.concat(parts) if parts else table.empty()
         parts = [self._one(i, name) for i in range(len(self._readers))]
-        return pl.concat([table.conform(p) for p in parts]) if parts else table.empty()
+        parts = [table.conform(part) for part in parts]
+        return parts[0] if len(parts) == 1 else pl.concat(parts) if parts else table.empty()
 
     def load_samples(self, metrics: Collection[str]) -> pl.DataFrame:
         """Return samples of the named counters with physical GPUs, negative times dropped."""
-        parts = []
-        for i, reader in enumerate(self._readers):
-            rows = reader.metric_rows(metrics, self._own_window(i))
-            # Sampling times, not rows: their number must not depend on which counters were asked.
-            early = rows.filter(pl.col("t_ns") < 0).select("type_id", "t_ns").unique().height
-            if early:
-                dropped = reader.report.dropped.setdefault("gpu_metrics", {})
-                dropped["sampled before the capture"] = early
-            rows = rows.filter(pl.col("t_ns") >= 0).with_columns(self._metric_gpu(i))
-            parts.append(self._shifted(i, "gpu_metrics", rows).select(_SAMPLES.names()))
+        parts = [self._samples(i, metrics) for i in range(len(self._readers))]
         if len(parts) > 1:  # two reports of one host may hold the same samples
-            return _in_time(pl.concat(parts).unique(maintain_order=True))
-        return _in_time(parts[0]) if parts else _SAMPLES.to_frame()
+            return in_time(pl.concat(parts).unique(maintain_order=True))
+        if parts:
+            return in_time(parts[0])
+        return no_samples(metrics)
+
+    def _samples(self, index: int, metrics: Collection[str]) -> pl.DataFrame:
+        reader = self._readers[index]
+        rows = reader.metric_rows(metrics, self._own_window(index))
+        early = pl.col("t_ns") < 0
+        if rows.select(early.any()).item():
+            # Sampling times, not rows: their number must not depend on which counters were asked.
+            dropped = reader.report.dropped.setdefault("gpu_metrics", {})
+            times = rows.filter(early).select("type_id", "t_ns").unique().height
+            dropped["sampled before the capture"] = times
+            rows = rows.filter(~early)
+        rows = rows.with_columns(self._metric_gpu(index, rows["type_id"]))
+        return self._shifted(index, "gpu_metrics", rows.select(SAMPLE_COLUMNS))
 
     def _one(self, index: int, name: str) -> pl.DataFrame:
         frame = self._readers[index].load(name, self._filters(index, name))
         frame = self._shifted(index, name, frame)
         if name in {"gpu_metrics", "metric_names"}:
-            return frame.with_columns(self._metric_gpu(index))
+            return frame.with_columns(self._metric_gpu(index, frame["type_id"]))
         if name == "gpus":
             ids = self._gpu_ids[index]
             return frame.with_columns(pl.col("id").replace_strict(ids, default=None).alias("gpu"))
@@ -128,24 +128,17 @@ class RunLoader:
         # A range from before the window may hold the calls that launched work inside it.
         return frame.filter(begun if name == "nvtx" else begun & (pl.col("end_ns") > low))
 
-    def _metric_gpu(self, index: int) -> pl.Expr:
+    def _metric_gpu(self, index: int, type_id: pl.Series) -> pl.Series:
         ids = {g & 0xFF: k for g, k in self._gpu_ids[index].items()}
-        device = (pl.col("type_id") & 0xFF) if ids else pl.lit(None, pl.Int64)
-        return device.replace_strict(ids, default=None, return_dtype=pl.Int16).alias("gpu")
+        return looked_up("gpu", [type_id], lambda t: None if t is None else ids.get(t & 0xFF))
 
     def _with_gpu(self, index: int, frame: pl.DataFrame) -> pl.DataFrame:
         known = self._by_device[index]
-        pid = pl.col("pid") if "pid" in frame.columns else pl.lit(None, pl.UInt32).alias("pid")
-        keys = frame.select(pid, "device").unique()
-        rows = [(p, d, known.get((p, d), known.get((None, d)))) for p, d in keys.iter_rows()]
-        schema = {"pid": pl.UInt32, "device": pl.Int32, "gpu": pl.Int16}
-        mapping = pl.DataFrame(rows, schema=schema, orient="row")
-        frame = frame.with_columns(pid)
-        # Joined beside the frame: a join copies every column that goes through it.
-        found = frame.select("pid", "device").join(
-            mapping, on=["pid", "device"], how="left", nulls_equal=True, maintain_order="left"
-        )
-        return frame.with_columns(found["gpu"])
+        if "pid" not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, pl.UInt32).alias("pid"))
+        of = [frame["pid"], frame["device"]]
+        gpu = looked_up("gpu", of, lambda pid, d: known.get((pid, d), known.get((None, d))))
+        return frame.with_columns(gpu)
 
     def _map_devices(self) -> list[dict[tuple[int | None, int], int]]:
         """Number the physical GPUs of all reports; return (pid, ordinal) -> index per report."""
@@ -178,16 +171,6 @@ class RunLoader:
             self._keys[("device", index, device)] = len(gpus)
             gpus.append(Gpu(len(gpus)))
         return known
-
-
-def _in_time(samples: pl.DataFrame) -> pl.DataFrame:
-    """Sort by GPU, name and time; by one integer, for a file holds each counter in time order."""
-    code = pl.col("gpu").fill_null(-1).cast(pl.Int32) * (1 << 16) + pl.col("name").to_physical()
-    keyed = samples.with_columns(code.alias("_key")).sort("_key", maintain_order=True)
-    same = keyed["_key"] == keyed["_key"].shift(1)
-    if (same & (keyed["t_ns"] < keyed["t_ns"].shift(1))).any():
-        keyed = keyed.sort("_key", "t_ns", maintain_order=True)
-    return keyed.drop("_key").with_columns(pl.col("name").cast(pl.String)).select(_SAMPLES.names())
 
 
 def _physical(report: int, uuid: str | None, bus: str | None, gpu_id: int) -> tuple[int | str, ...]:

@@ -13,17 +13,15 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import polars as pl
 
 from tracekit.errors import DamagedReportError
+from tracekit.io.cells import part_of, raw
 from tracekit.io.export import fingerprint
 from tracekit.io.reader import ReportReader
-from tracekit.io.source import BATCH_ROWS, RowFilter
-
-if TYPE_CHECKING:
-    from polars._typing import PolarsDataType
+from tracekit.io.source import BATCH_ROWS, Cells, RowFilter
 
 __all__ = ["MarkerSource", "Sidecar", "attach", "open_sidecar"]
 
@@ -202,18 +200,22 @@ class MarkerSource:
         return self._frames[table].height
 
     def read(
-        self, table: str, columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter] = ()
+        self, table: str, columns: Mapping[str, Cells], where: Sequence[RowFilter] = ()
     ) -> pl.DataFrame:
         """Return columns of the chosen rows, see `TableSource.read`."""
         frame = self._frames[table]
         for one in where:
             frame = frame.filter(_condition(one))
-        return frame.select(pl.col(name).cast(dtype) for name, dtype in columns.items())
+        made = []
+        for name, cells in columns.items():
+            column, dtype = raw(name, cells)
+            made.append(part_of(frame[column].cast(dtype).alias(name), cells))
+        return pl.DataFrame(made)
 
     def batches(
         self,
         table: str,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter] = (),
         rows: int = BATCH_ROWS,  # noqa: ARG002 - it is in memory already
     ) -> Iterator[pl.DataFrame]:

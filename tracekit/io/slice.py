@@ -144,7 +144,8 @@ def _uuid() -> pl.Expr:
 
 def _counters(frames: Frames) -> dict[str, pl.DataFrame]:
     """The tables of sampled counters, numbered by name."""
-    samples = frames["samples"].join(_gpu_ids(frames), on="gpu", how="inner", maintain_order="left")
+    samples = frames["samples"].with_columns(pl.col("name").cast(pl.String))
+    samples = samples.join(_gpu_ids(frames), on="gpu", how="inner", maintain_order="left")
     names = samples["name"].unique().sort()
     numbered = samples.join(
         pl.DataFrame({"name": names}).with_row_index("metricId"), on="name", maintain_order="left"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self, TypeAlias
 
 from tracekit.errors import UsageError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     from polars._typing import PolarsDataType
 
-__all__ = ["BATCH_ROWS", "Reader", "RowFilter", "TableSource", "open_source"]
+__all__ = ["BATCH_ROWS", "Cells", "Part", "Reader", "RowFilter", "TableSource", "open_source"]
 
 Reader = Literal["auto", "pages", "sqlite"]
 
@@ -58,6 +58,31 @@ class RowFilter:
             raise ValueError(msg)
 
 
+@dataclass(frozen=True)
+class Part:
+    """A column of a result: ``((cell >> right) & bits) + add`` of an integer column.
+
+    Cells that hold no 64-bit integer become null, as they do when the column is read as Int64.
+
+    Attributes:
+        column: Column of the table.
+        dtype: Integer dtype of the result, whose values all have to fit.
+        right: Bits to shift to the right, with the sign.
+        bits: Bits to keep.
+        add: What to add.
+    """
+
+    column: str
+    dtype: PolarsDataType
+    right: int = 0
+    bits: int = -1
+    add: int = 0
+
+
+Cells: TypeAlias = "PolarsDataType | Part"
+"""What a column of a result is made of: the column of the table with its name, or a part."""
+
+
 class TableSource(Protocol):
     """A report opened for reading; never written, not even a journal beside it.
 
@@ -88,7 +113,7 @@ class TableSource(Protocol):
         ...
 
     def read(
-        self, table: str, columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter] = ()
+        self, table: str, columns: Mapping[str, Cells], where: Sequence[RowFilter] = ()
     ) -> pl.DataFrame:
         """Return the chosen columns of the chosen rows, in storage order.
 
@@ -96,7 +121,8 @@ class TableSource(Protocol):
             table: Name of the table, as spelt in the report.
             columns: Column -> dtype of the result: an integer dtype, Float32, Float64, String or
                 Binary. The dtypes are final, whatever the cells hold; a cell that cannot be
-                converted without loss becomes null and is counted in `notes`.
+                converted without loss becomes null and is counted in `notes`. Or any name -> a
+                `Part`.
             where: Conditions that a row must all satisfy.
 
         Returns:
@@ -112,7 +138,7 @@ class TableSource(Protocol):
     def batches(
         self,
         table: str,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter] = (),
         rows: int = BATCH_ROWS,
     ) -> Iterator[pl.DataFrame]:

@@ -6,17 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import polars as pl
 
 from tracekit.errors import DamagedReportError
-from tracekit.io.cells import check_columns, note_losses, to_series
-from tracekit.io.source import BATCH_ROWS, RowFilter
+from tracekit.io.cells import check_columns, note_losses, part_of, raw, to_series
+from tracekit.io.source import BATCH_ROWS, Cells, RowFilter
 from tracekit.io.sqlite_file import companions, connect, sqlite_errors
-
-if TYPE_CHECKING:
-    from polars._typing import PolarsDataType
 
 __all__ = ["SqliteSource", "quoted"]
 
@@ -71,7 +68,7 @@ class SqliteSource:
         return int(self.rows(f"SELECT count(*) FROM {quoted(table)}")[0][0])
 
     def read(
-        self, table: str, columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter] = ()
+        self, table: str, columns: Mapping[str, Cells], where: Sequence[RowFilter] = ()
     ) -> pl.DataFrame:
         """Return the chosen columns of the chosen rows; see `TableSource.read`."""
         return pl.concat(self.batches(table, columns, where), rechunk=True)
@@ -79,7 +76,7 @@ class SqliteSource:
     def batches(
         self,
         table: str,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter] = (),
         rows: int = BATCH_ROWS,
     ) -> Iterator[pl.DataFrame]:
@@ -90,7 +87,7 @@ class SqliteSource:
     def scan(
         self,
         table: str,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter] = (),
         rows: int = BATCH_ROWS,
         condition: str = "",
@@ -99,7 +96,7 @@ class SqliteSource:
 
         Args:
             table: The table.
-            columns: Column -> dtype.
+            columns: What the columns are.
             where: Conditions on integer columns.
             rows: Rows of a frame.
             condition: A further condition in SQL, or nothing.
@@ -127,7 +124,7 @@ class SqliteSource:
     def sample(
         self,
         table: str,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter],
         condition: str,
     ) -> pl.DataFrame:
@@ -135,7 +132,7 @@ class SqliteSource:
 
         Args:
             table: The table.
-            columns: Column -> dtype.
+            columns: What the columns are.
             where: Conditions on integer columns.
             condition: Which rows, in SQL.
 
@@ -212,9 +209,10 @@ class SqliteSource:
 
 
 def _select(
-    table: str, columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter], condition: str
+    table: str, columns: Mapping[str, Cells], where: Sequence[RowFilter], condition: str
 ) -> str:
-    wanted = ", ".join(f"{quoted(table)}.{quoted(column)}" for column in columns)
+    read = [raw(name, cells)[0] for name, cells in columns.items()]
+    wanted = ", ".join(f"{quoted(table)}.{quoted(column)}" for column in read)
     tests = [*(_condition(table, test) for test in where), *([condition] if condition else [])]
     # An index would change the order of the rows, and can disagree with a damaged table.
     query = f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED"
@@ -223,12 +221,15 @@ def _select(
 
 def _frame(
     block: Sequence[tuple[object, ...]],
-    columns: Mapping[str, PolarsDataType],
+    columns: Mapping[str, Cells],
     lost: Counter[str],
 ) -> pl.DataFrame:
-    cells: Iterable[Sequence[object]] = zip(*block, strict=True) if block else [()] * len(columns)
-    pairs = zip(columns.items(), cells, strict=True)
-    return pl.DataFrame([to_series(name, list(row), dtype, lost) for (name, dtype), row in pairs])
+    found: Iterable[Sequence[object]] = zip(*block, strict=True) if block else [()] * len(columns)
+    made = []
+    for (name, cells), values in zip(columns.items(), found, strict=True):
+        _, dtype = raw(name, cells)
+        made.append(part_of(to_series(name, list(values), dtype, lost), cells))
+    return pl.DataFrame(made)
 
 
 def _condition(table: str, test: RowFilter) -> str:

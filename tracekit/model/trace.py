@@ -87,8 +87,8 @@ class Trace:
             metrics: Exact names, unit in brackets included.
 
         Returns:
-            Frame of (report UInt16, gpu Int16, name String, t_ns Int64, value Int64) sorted by
-            gpu, name, t_ns; only those counters are read from the file.
+            Frame of (report UInt16, gpu Int16, name Enum of `metrics` in order, t_ns Int64, value
+            Int64) sorted by gpu, name, t_ns; only those counters are read from the file.
         """
         self._check("gpu_metrics")
         names = sorted(metrics)

@@ -7,13 +7,11 @@ hole instead of lengthening its neighbour.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
@@ -130,15 +128,15 @@ def metric_names(trace: Trace, gpu: int) -> frozenset[str]:
 def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
     """Times and values of the counters that views look at by (gpu, name), read in one pass."""
     names = {*LINK_RX, *LINK_TX, *(name for parts in DRAM for name in parts), *OTHERS}
-    rows = trace.samples(sorted(names)).drop_nulls("gpu")
-    name = rows["name"].cast(pl.Enum(sorted(names))).to_physical().cast(pl.Int64)
-    key = rows["gpu"].cast(pl.Int64).to_numpy() * len(names) + name.to_numpy()
+    rows = trace.samples(sorted(names))
+    rows = rows.slice(rows["gpu"].null_count())  # they come first
     # Sorted by both: the samples of a counter are a slice, and stay where they are.
-    bounds = np.flatnonzero(np.diff(key, prepend=-1, append=-1))
+    kinds = rows.lazy().group_by("gpu", "name", maintain_order=True).len().collect()
+    ends = kinds["len"].cum_sum().to_list()
     times, values = rows["t_ns"].to_numpy(), rows["value"].to_numpy()
     return {
-        (int(rows["gpu"][begin]), str(rows["name"][begin])): (times[begin:end], values[begin:end])
-        for begin, end in itertools.pairwise(bounds.tolist())
+        (gpu, name): (times[end - length : end], values[end - length : end])
+        for (gpu, name, length), end in zip(kinds.iter_rows(), ends, strict=True)
     }
 
 

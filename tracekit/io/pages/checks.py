@@ -11,12 +11,10 @@ import polars as pl
 
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.plan import Plan, UnusualTableError
-from tracekit.io.source import RowFilter
+from tracekit.io.source import Cells, RowFilter
 from tracekit.io.sqlite_source import SqliteSource, quoted
 
 if TYPE_CHECKING:
-    from polars._typing import PolarsDataType
-
     from tracekit.io.pages.chunks import Chunk
 
 __all__ = ["compare_sample", "counts_agree", "probe_counts", "rowid_span"]
@@ -44,7 +42,7 @@ def compare_sample(
     source: SqliteSource,
     table: str,
     plan: Plan,
-    columns: Mapping[str, PolarsDataType],
+    columns: Mapping[str, Cells],
     where: Sequence[RowFilter],
     chunks: Sequence[Chunk],
     frame: pl.DataFrame,
@@ -55,7 +53,7 @@ def compare_sample(
         source: SQLite.
         table: The table.
         plan: How it was decoded.
-        columns: Column -> dtype.
+        columns: What the columns are.
         where: Conditions of the read.
         chunks: What the frame was made of.
         frame: The rows that passed the conditions.

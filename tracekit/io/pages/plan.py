@@ -15,9 +15,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.io.cells import INTEGER_RANGES
+from tracekit.io.cells import INTEGER_RANGES, raw
 from tracekit.io.pages import fields as f
-from tracekit.io.source import RowFilter
+from tracekit.io.source import Cells, Part, RowFilter
 from tracekit.io.sqlite_source import INT64_MAX, INT64_MIN, SqliteSource, quoted
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Plan:
 def make_plan(
     source: SqliteSource,
     table: str,
-    columns: Mapping[str, PolarsDataType],
+    columns: Mapping[str, Cells],
     where: Sequence[RowFilter],
 ) -> Plan:
     """Plan a read.
@@ -94,7 +94,7 @@ def make_plan(
     Args:
         source: Gives the schema.
         table: The table; its columns are known to exist.
-        columns: Column -> dtype.
+        columns: What the columns are.
         where: Conditions on integer columns.
 
     Returns:
@@ -106,9 +106,18 @@ def make_plan(
     schema = _schema(source, table)
     slot_of: dict[str, int] = {}
     rows: list[list[int]] = []
-    for name, dtype in columns.items():
-        slot_of[name] = len(rows)
-        rows.append(_slot(schema[name], dtype, stored=True))
+    stored: list[tuple[str, PolarsDataType, int]] = []
+    for name, cells in columns.items():
+        read, dtype = raw(name, cells)
+        row = _slot(schema[read], dtype, stored=True)
+        if isinstance(cells, Part):
+            dtype = cells.dtype
+            row[f.WIDTH] = _bytes(dtype)
+            row[f.RIGHT], row[f.BITS], row[f.ADD] = cells.right, cells.bits, cells.add
+        row[f.NEXT] = slot_of.get(read, -1)
+        stored.append((name, dtype, len(rows)))
+        slot_of[read] = len(rows)
+        rows.append(row)
     for test in where:
         if test.column not in slot_of:
             slot_of[test.column] = len(rows)
@@ -126,7 +135,7 @@ def make_plan(
         slots[column.position] = slot_of[name]
     filters, members = _filters(where, slot_of)
     return Plan(
-        stored=[(name, dtype, slot_of[name]) for name, dtype in columns.items()],
+        stored=stored,
         slots=slots,
         slot_fields=np.array(rows, np.int64),
         filters=filters,
@@ -163,7 +172,7 @@ def _slot(column: _Column, dtype: PolarsDataType, *, stored: bool) -> list[int]:
     if dtype in INTEGER_RANGES:
         low, high = INTEGER_RANGES[dtype]
         high = min(high, INT64_MAX)
-        kind, width = f.INTEGER, ((high - low).bit_length() + 7) // 8
+        kind, width = f.INTEGER, _bytes(dtype)
     elif dtype in (pl.Float32, pl.Float64):
         kind, width = f.FLOAT, 8
     else:
@@ -180,6 +189,11 @@ def _slot(column: _Column, dtype: PolarsDataType, *, stored: bool) -> list[int]:
             raise UnusualTableError(msg)
         kind = f.ROWID
     return [kind, width if stored else 0, low, high, default, state, 0, 0, -1, 0, -1]
+
+
+def _bytes(dtype: PolarsDataType) -> int:
+    low, high = INTEGER_RANGES[dtype]
+    return (high - low).bit_length() // 8
 
 
 def _filters(

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import polars as pl
 
@@ -23,11 +23,8 @@ from tracekit.io.pages import fields as f
 from tracekit.io.pages.checks import compare_sample, counts_agree, rowid_span
 from tracekit.io.pages.file import PageFile
 from tracekit.io.pages.plan import Plan, UnusualTableError, make_plan
-from tracekit.io.source import BATCH_ROWS, RowFilter
+from tracekit.io.source import BATCH_ROWS, Cells, RowFilter
 from tracekit.io.sqlite_source import SqliteSource
-
-if TYPE_CHECKING:
-    from polars._typing import PolarsDataType
 
 __all__ = ["PagesSource"]
 
@@ -94,7 +91,7 @@ class PagesSource:
         return self._fallback.count(table)
 
     def read(
-        self, table: str, columns: Mapping[str, PolarsDataType], where: Sequence[RowFilter] = ()
+        self, table: str, columns: Mapping[str, Cells], where: Sequence[RowFilter] = ()
     ) -> pl.DataFrame:
         """Return the chosen columns of the chosen rows; see `TableSource.read`."""
         # One frame, so that nothing is handed out before everything was checked.
@@ -104,7 +101,7 @@ class PagesSource:
     def batches(
         self,
         table: str,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter] = (),
         rows: int = BATCH_ROWS,
     ) -> Iterator[pl.DataFrame]:
@@ -149,7 +146,7 @@ class PagesSource:
     def _decoded(
         self,
         table: str,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter],
         rows: int,
     ) -> Iterator[pl.DataFrame]:
@@ -174,7 +171,7 @@ class PagesSource:
         self,
         table: str,
         plan: Plan,
-        columns: Mapping[str, PolarsDataType],
+        columns: Mapping[str, Cells],
         where: Sequence[RowFilter],
         rows: int,
         progress: _Progress,

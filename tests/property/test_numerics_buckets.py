@@ -1,0 +1,29 @@
+"""Rows moved by kind, against a sort that compares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tracekit.numerics import buckets
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(-9, 9))),
+    in_order=st.booleans(),
+    compiled=st.booleans(),
+)
+def test_by_kind_sorts_by_kind_and_time(rows, in_order, compiled):
+    if in_order:
+        rows = sorted(rows, key=lambda row: row[1])
+    kinds, times, values = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+    expected = sorted(rows, key=lambda row: row[:2])  # stable
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "SMALL", 0 if compiled else 1 << 30)
+        count, moved, carried = buckets.by_kind(kinds.astype(np.uint16), times, values, 6)
+    assert count.tolist() == [sum(row[0] == kind for row in rows) for kind in range(6)]
+    assert moved.tolist() == [row[1] for row in expected]
+    assert carried.tolist() == [row[2] for row in expected]

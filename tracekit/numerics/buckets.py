@@ -1,0 +1,78 @@
+"""Rows of few kinds, put in order of their kind: counted and moved, never compared."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracekit.numerics.jit import SMALL, compiled
+
+__all__ = ["by_kind"]
+
+Int64: TypeAlias = NDArray[np.int64]
+
+
+def by_kind(
+    kinds: NDArray[np.uint16], times: Int64, values: Int64, n_kinds: int
+) -> tuple[Int64, Int64, Int64]:
+    """Sort pairs of a time and a value by kind and time.
+
+    Args:
+        kinds: uint16[n], below `n_kinds`.
+        times: int64[n], ns; usually ascending within each kind already, which makes it cheap.
+        values: int64[n].
+        n_kinds: Number of kinds.
+
+    Returns:
+        ``(count, times, values)``: int64[n_kinds], pairs of each kind, and int64[n] twice. Pairs
+        that agree in kind and time keep their order.
+    """
+    count: Int64 = np.bincount(kinds, minlength=n_kinds).astype(np.int64)
+    if kinds.size < SMALL:
+        order = np.lexsort((times, kinds))
+        return count, times[order], values[order]
+    moved, carried = np.empty_like(times), np.empty_like(values)
+    next_place = np.cumsum(count) - count
+    if not move(kinds, times, values, next_place, moved, carried):
+        order = np.lexsort((times, kinds))
+        np.take(times, order, out=moved)
+        np.take(values, order, out=carried)
+    return count, moved, carried
+
+
+@compiled(
+    "boolean(ro(uint16[::1]), ro(int64[::1]), ro(int64[::1]), int64[::1], int64[::1], int64[::1])"
+)
+def move(
+    kinds: NDArray[np.uint16],
+    times: Int64,
+    values: Int64,
+    next_place: Int64,
+    moved: Int64,
+    carried: Int64,
+) -> bool:
+    """Move pairs to where those of their kind begin, in the order in which they come.
+
+    Args:
+        kinds: uint16[n].
+        times: int64[n].
+        values: int64[n].
+        next_place: int64[kinds]: where the next pair of each kind goes; advanced.
+        moved: int64[n], receives the times.
+        carried: int64[n], receives the values.
+
+    Returns:
+        Whether the times of each kind came in ascending order; the result is useless otherwise.
+    """
+    last = np.full(next_place.size, np.iinfo(np.int64).min)
+    ascending = True
+    for i in range(kinds.size):
+        kind = kinds[i]
+        place = next_place[kind]
+        moved[place], carried[place] = times[i], values[i]
+        ascending &= last[kind] <= times[i]
+        last[kind] = times[i]
+        next_place[kind] = place + 1
+    return ascending
