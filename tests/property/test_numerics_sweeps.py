@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import company, intervals, resample, sampling, sweeps
+from tracekit.numerics import company, intervals, resample, sampling, speaking, sweeps
 
 rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
 values = st.one_of(
@@ -101,3 +101,17 @@ def test_large_inputs_are_swept() -> None:
     assert intervals.overlap_ns(*part, *union).sum() == intervals.total_ns(*part)
     cells = sampling.Cells(*union, np.full(union[0].size, 3), 20)
     assert sampling.over_windows(cells, *part).mean.tolist() == [3.0] * part[0].size
+
+
+@settings(deadline=None)
+@given(rows, rows, values, st.lists(st.booleans(), min_size=30, max_size=30))
+def test_what_cells_say_is_what_numpy_finds(
+    found: list[tuple[int, int]], of: list, value: list, believed: list[bool]
+) -> None:
+    (s, e), cells = _arrays(found), intervals.union(*_arrays(of))
+    n = cells[0].size
+    value, valid = np.array(value[:n]).astype(np.int64), np.array(believed[:n], np.bool_)
+    samples = sampling.Cells(*cells, value, 1)
+    swept = speaking._swept(*cells, value, valid, s, e)
+    slow = speaking._searched(samples, valid, s, e)
+    assert [a.tolist() for a in swept] == [a.tolist() for a in slow]

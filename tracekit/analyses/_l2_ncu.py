@@ -8,7 +8,8 @@ from tracekit.analyses._l2_tables import NCU_KERNELS, NCU_LAYERS, NCU_MATCH
 from tracekit.model.ncu import SHAPE
 from tracekit.model.trace import Trace
 from tracekit.views.kv import kv_cache
-from tracekit.views.l2_layers import ATTENTION, kv_beside
+from tracekit.views.l2_hits import ATTENTION
+from tracekit.views.l2_layers import kv_beside
 from tracekit.views.ncu import matched, profiled
 
 __all__ = ["VIEWS", "counted_kernels", "counted_layers", "matching"]

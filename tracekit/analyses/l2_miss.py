@@ -31,9 +31,11 @@ from tracekit.model.analysis import Analysis, Frames, Level, param
 from tracekit.model.trace import Trace
 from tracekit.views.kernels import kernel_names
 from tracekit.views.kv import kv_cache
-from tracekit.views.l2 import hit_counters, kernel_hits
-from tracekit.views.l2_layers import kv_of_layers, layer_kernels, miss_by_occupancy, recording
+from tracekit.views.l2 import hit_counters
+from tracekit.views.l2_hits import kernel_hits
+from tracekit.views.l2_layers import kv_of_layers, recording
 from tracekit.views.ncu import matched, profiled
+from tracekit.views.ranges import ranges
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -62,7 +64,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     hits = kernel_hits(trace)
     layers = _layers(trace)
     names = kernel_names(trace).select("name_key", "name")
-    by_name = _rates(trace, hits, ["gpu", "name_key", "kind"])
+    by_name = _rates(trace, hits.by_name)
     by_name = by_name.join(names, on="name_key", how="left")
     summary: dict[str, Any] = {"n_layers": layers.height, "n_kv": kv_cache(trace).records.height}
     counted, by_layer = profiled(trace), counted_layers(trace)
@@ -81,7 +83,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "kernels": KERNELS.conform(by_name.sort(["time_ns", "name"], descending=[True, False])),
         "associations": pl.DataFrame(found, schema=ASSOCIATIONS.schema),
         "counters": _counters(trace, layers),
-        "occupancy": OCCUPANCY.conform(miss_by_occupancy(trace)),
+        "occupancy": OCCUPANCY.conform(hits.by_occupancy),
         "ncu_kernels": counted_kernels(trace, params.useful_bytes),
         "ncu_layers": by_layer,
         "ncu_match": matching(trace),
@@ -89,18 +91,8 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     }
 
 
-def _rates(trace: Trace, hits: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Pool kernels: sums first, then ratios."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    sums = hits.group_by(key).agg(
-        pl.len().alias("n_kernels"),
-        length.sum().alias("time_ns"),
-        length.median().alias("median_ns"),
-        pl.col("cells", "valid_cells", "raw_integral", "covered_ns").sum(),
-        pl.col("subsample").any(),
-        (pl.col("warps_integral").sum() / pl.col("warps_ns").sum()).alias("occupancy_frac"),
-        _error(pl.col("raw_integral"), pl.col("covered_ns")).alias("error"),
-    )
+def _rates(trace: Trace, sums: pl.DataFrame) -> pl.DataFrame:
+    """Ratios of the sums of `kernel_hits`."""
     scales = [(c.gpu, c.full_scale) for c in hit_counters(trace)]
     scale = pl.DataFrame(scales, schema={"gpu": pl.Int16, "full_scale": I64}, orient="row")
     raw = pl.when(pl.col("covered_ns") > 0).then(pl.col("raw_integral") / pl.col("covered_ns"))
@@ -113,26 +105,16 @@ def _rates(trace: Trace, hits: pl.DataFrame, key: list[str]) -> pl.DataFrame:
         (1 - hit).alias("miss_frac"),
         (hit - half).clip(0).alias("hit_lo_frac"),
         (hit + half).clip(upper_bound=1).alias("hit_hi_frac"),
-        pl.col("occupancy_frac").fill_nan(None),
     )
-
-
-def _error(integral: pl.Expr, covered: pl.Expr) -> pl.Expr:
-    """Standard error of a ratio of sums over executions (linearised); null for one execution."""
-    # Where nothing is covered the integral is 0, and so is the deviation.
-    deviation = integral - integral.sum() / covered.sum() * covered
-    n = (covered > 0).sum()
-    spread = (deviation.pow(2).sum() * n / (n - 1)).sqrt() / covered.sum()
-    return pl.when(n > 1).then(spread)
 
 
 def _layers(trace: Trace) -> pl.DataFrame:
     """Hit rates of layers beside the layout of their KV cache."""
-    chosen = layer_kernels(trace)
-    rates = _rates(trace, chosen, ["gpu", "layer"])
-    first = chosen.group_by("gpu", "layer").agg(pl.col("label", "of").sort_by("start_ns").first())
-    first = first.with_columns(pl.col("label").str.replace(r"\blayer[=: ]\d+ *", ""))
-    rates = rates.join(first, on=["gpu", "layer"], how="left")
+    hits, texts = kernel_hits(trace), ranges(trace)["text"]
+    rates = _rates(trace, hits.by_layer)
+    label = texts[rates["range"]] if len(texts) else rates["range"]
+    label = label.cast(pl.String).str.replace(r"\blayer[=: ]\d+ *", "")
+    rates = rates.with_columns(label.alias("label"), pl.lit(hits.of).alias("of"))
     rates = rates.join(kv_of_layers(trace), on=["gpu", "layer"], how="left")
     order = ["gpu", "hit_frac", "layer"]
     return LAYERS.conform(rates.sort(order, descending=[False, True, False], nulls_last=True))
@@ -205,7 +187,7 @@ def plot(frames: Frames, axes: Any) -> None:
 
 
 _VIEWS = (
-    *(kernel_hits, hit_counters, kernel_names, kv_of_layers, miss_by_occupancy, recording),
+    *(kernel_hits, hit_counters, kernel_names, kv_of_layers, ranges, recording),
     *VIEWS,
 )
 ANALYSIS = Analysis(

@@ -9,26 +9,18 @@ import polars as pl
 from tracekit.model.catalog import record_command
 from tracekit.model.table import Column
 from tracekit.model.trace import Trace, view
-from tracekit.numerics.intervals import union
 from tracekit.views.activity import activity, used_gpus
 from tracekit.views.kv import kv_cache
 from tracekit.views.kv_layout import measure
-from tracekit.views.l2 import hit_counters, kernel_hits
-from tracekit.views.metrics import SAMPLED, dram, level_over
-from tracekit.views.ranges import ranges
+from tracekit.views.l2_hits import kernel_hits
 
 __all__ = [
-    "ATTENTION",
     "LAYER_KV",
     "kv_beside",
     "kv_of_layers",
-    "layer_kernels",
-    "miss_by_occupancy",
     "recording",
 ]
 
-ATTENTION = "attention"
-MISS_BINS, OCCUPANCY_BINS = (20, 40), (30, 60)
 COMPUTE_TRIAGE = {"GH100": "gh100-ct"}
 """Chip to the metric set of nsys that samples an L2 hit rate."""
 FREQUENCY = "--gpu-metrics-frequency=100000"
@@ -51,27 +43,7 @@ LAYER_KV: tuple[Column, ...] = (
 """Columns of `kv_of_layers` beside gpu and layer."""
 
 
-@view(of=[kernel_hits, ranges])
-def layer_kernels(trace: Trace) -> pl.DataFrame:
-    """Return the rows of `kernel_hits` that speak for layers, with `of`, what was chosen.
-
-    Their `label` is the text of their range.
-
-    Attention kernels read the KV cache; where a trace has any in its layers, only they count.
-    """
-    inside = kernel_hits(trace).drop_nulls("layer")
-    texts = ranges(trace)["text"]
-    label = (
-        texts[inside["range"]].cast(pl.String) if len(texts) else inside["range"].cast(pl.String)
-    )
-    inside = inside.with_columns(label.alias("label"))
-    attention = inside.filter(pl.col("kind") == ATTENTION)
-    if attention.height:
-        return attention.with_columns(pl.lit("attention kernels").alias("of"))
-    return inside.with_columns(pl.lit("all kernels").alias("of"))
-
-
-@view(of=[layer_kernels, kv_cache])
+@view(of=[kernel_hits, kv_cache])
 def kv_of_layers(trace: Trace) -> pl.DataFrame:
     """Measure the KV layout of each layer when half of its kernels had been launched.
 
@@ -79,7 +51,7 @@ def kv_of_layers(trace: Trace) -> pl.DataFrame:
         Frame of gpu, layer and `LAYER_KV`, one row a layer that has kernels and stated blocks;
         keys and values of a layer count together.
     """
-    return kv_beside(trace, layer_kernels(trace))
+    return _kv_at(trace, kernel_hits(trace).by_layer.select("gpu", "layer", "t_ns"))
 
 
 def kv_beside(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
@@ -93,7 +65,11 @@ def kv_beside(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
         As `kv_of_layers`.
     """
     moment = pl.coalesce("launch_start_ns", "start_ns").median().cast(pl.Int64).alias("t_ns")
-    times = kernels.group_by("gpu", "layer").agg(moment)
+    return _kv_at(trace, kernels.group_by("gpu", "layer").agg(moment))
+
+
+def _kv_at(trace: Trace, times: pl.DataFrame) -> pl.DataFrame:
+    """Layout at t_ns of each gpu and layer."""
     times = times.sort("gpu", "layer").with_row_index("place")
     times = times.with_columns(pl.col("place", "layer").cast(pl.Int64))
     cache = kv_cache(trace)
@@ -121,61 +97,6 @@ def kv_beside(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
         "gpu",
         pl.col("layer").cast(pl.Int32),
         *(own.get(c.name, pl.col(c.name)).cast(c.dtype).alias(c.name) for c in LAYER_KV),
-    )
-
-
-@view("gpu_metrics", "metric_names", of=[kernel_hits, hit_counters, *SAMPLED])
-def miss_by_occupancy(trace: Trace) -> pl.DataFrame:
-    """Count kernels by L2 miss share and by resident warps.
-
-    Returns:
-        Frame of gpu, miss_bin and occupancy_bin (percent, String), n_kernels, time_ns and
-        dram_frac (null when not sampled), one row a bin that holds kernels whose hit rate and
-        occupancy are known, sorted.
-    """
-    scales = [(c.gpu, c.full_scale) for c in hit_counters(trace)]
-    scale = pl.DataFrame(scales, schema={"gpu": pl.Int16, "scale": pl.Int64}, orient="row")
-    hits = kernel_hits(trace).join(scale, on="gpu", how="left")
-    miss = 100 * (1 - pl.col("raw_integral") / pl.col("covered_ns") / pl.col("scale"))
-    known = (pl.col("covered_ns") > 0) & (pl.col("valid_cells") * 2 >= pl.col("cells"))
-    rows = hits.filter(known & (pl.col("warps_ns") > 0)).with_columns(
-        miss.alias("miss"), (100 * pl.col("warps_integral") / pl.col("warps_ns")).alias("warps")
-    )
-    rows = rows.with_columns(
-        _binned("miss", MISS_BINS).alias("miss_bin"),
-        _binned("warps", OCCUPANCY_BINS).alias("occupancy_bin"),
-    )
-    parts = []
-    for key, part in rows.group_by("gpu", "miss_bin", "occupancy_bin"):
-        windows = union(part["start_ns"].to_numpy(), part["end_ns"].to_numpy())
-        level = level_over(dram(trace, int(str(key[0]))), windows)
-        time = int((part["end_ns"] - part["start_ns"]).sum())
-        parts.append((*key, part.height, time, None if level is None else level.mean_frac))
-    return pl.DataFrame(parts, schema=_BINNED, orient="row").sort(
-        "gpu", "miss_bin", "occupancy_bin"
-    )
-
-
-_BINNED = pl.Schema(
-    {
-        "gpu": pl.Int16(),
-        "miss_bin": pl.String(),
-        "occupancy_bin": pl.String(),
-        "n_kernels": pl.Int64(),
-        "time_ns": pl.Int64(),
-        "dram_frac": pl.Float64(),
-    }
-)
-
-
-def _binned(column: str, edges: tuple[int, int]) -> pl.Expr:
-    low, high = edges
-    return (
-        pl.when(pl.col(column) < low)
-        .then(pl.lit(f"0-{low}"))
-        .when(pl.col(column) < high)
-        .then(pl.lit(f"{low}-{high}"))
-        .otherwise(pl.lit(f"{high}-100"))
     )
 
 
