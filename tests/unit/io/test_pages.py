@@ -128,6 +128,21 @@ def test_auto_decodes_large_tables_only(tmp_path, monkeypatch):
     assert decoded == ["t"]
 
 
+def test_a_table_beside_a_large_one_is_decoded_sooner(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracekit.io.source.LARGE_ROWS", 3000)
+    path = make(tmp_path / "r.sqlite")
+    alter(path, "CREATE TABLE beside AS SELECT * FROM t WHERE a < 200")
+    alter(path, "CREATE TABLE small AS SELECT * FROM t WHERE a < 100")
+    monkeypatch.setattr(SqliteSource, "batches", None)
+    with open_source(path) as source:
+        assert source.read("beside", COLUMNS).height == 200
+        with pytest.raises(TypeError):
+            source.read("small", COLUMNS)
+    alter(path, "DELETE FROM t WHERE a > 2000")
+    with open_source(path) as source, pytest.raises(TypeError):
+        source.read("beside", COLUMNS)
+
+
 def test_batches_follow_the_leaves(tmp_path, small_chunks):
     with open_pages(make(tmp_path / "r.sqlite"), threads=2) as source:
         frames = list(source.batches("t", COLUMNS, rows=500))

@@ -6,6 +6,7 @@ is the same. Row counts and a random sample of rows are compared with SQLite on 
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,6 +31,9 @@ __all__ = ["PagesSource"]
 
 FILTERED_FACTOR = 5
 """How many times larger a table must be before decoding pays when the read is filtered."""
+
+BESIDE_FACTOR = 20
+"""How many times smaller a table may be if another one of the file has the decoder loaded."""
 
 MOST_THREADS = 8
 
@@ -76,6 +80,7 @@ class PagesSource:
         self._fallback = fallback
         self._least_rows = least_rows
         self._threads = threads or _processors()
+        self._most: dict[str, float] = {}
         with ExitStack() as stack:
             stack.callback(fallback.close)
             self._file = PageFile(self.path)
@@ -136,12 +141,22 @@ class PagesSource:
             return False
         # SQLite skips most rows of a filtered read in C; loading the decoder takes longer.
         least = self._least_rows * (FILTERED_FACTOR if where else 1)
-        try:
-            plan = make_plan(self._fallback, table, {}, ())
-            _, last = rowid_span(self._fallback, table, plan)
-        except (UnusualTableError, DamagedReportError):
-            return False  # No row ids, or worse: the read will tell.
-        return (last or 0) < least
+        most = self._most_rows(table)
+        if most * BESIDE_FACTOR < least or most >= least:
+            return most < least
+        others = map(self._most_rows, self.tables())
+        return not any(self._least_rows <= rows < math.inf for rows in others)
+
+    def _most_rows(self, table: str) -> float:
+        """The largest row id; infinite where only a read will tell."""
+        if table not in self._most:
+            try:
+                plan = make_plan(self._fallback, table, {}, ())
+                _, last = rowid_span(self._fallback, table, plan)
+                self._most[table] = last or 0
+            except (UnusualTableError, DamagedReportError):
+                self._most[table] = math.inf
+        return self._most[table]
 
     def _decoded(
         self,
