@@ -9,7 +9,7 @@ import numpy as np
 from tracekit.io.pages import columns as c
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.texts import with_room
-from tracekit.io.pages.words import address
+from tracekit.io.pages.words import address, int_at
 from tracekit.numerics.jit import compiled
 
 FAST: Any = {"error_model": "numpy"}
@@ -17,7 +17,13 @@ FAST: Any = {"error_model": "numpy"}
 
 @compiled(**FAST)
 def _filter(
-    cells: f.Ints, n: f.Int, plan: f.Ints, filters: f.Ints, members: f.Ints, keep: f.Bytes
+    cells: f.Ints,
+    n: f.Int,
+    plan: f.Ints,
+    filters: f.Ints,
+    members: f.Ints,
+    keep: f.Bytes,
+    counters: f.Ints,
 ) -> None:
     """Mark the rows that satisfy all filters in `keep`."""
     row, kept = 8 * cells.shape[1], address(keep)
@@ -27,11 +33,14 @@ def _filter(
     for i in range(filters.shape[0]):
         s, low, high = filters[i, f.SLOT], filters[i, f.FROM], filters[i, f.TO]
         mode, count = filters[i, f.MODE], filters[i, f.COUNT]
-        among = address(members) + 8 * filters[i, f.START]
+        among, slot = address(members) + 8 * filters[i, f.START], s * f.SLOT_BYTES
+        plain = (counters[f.ANY_SPECIAL] >> min(s, f.LAST_BIT)) & 1 == 0
         if plan[s, f.KIND] == f.ROWID:
             c.reject_ids(ids, n, low, high, mode, among, count, kept)
+        elif plain and mode == f.BITMAP:
+            c.reject_absent(at, layout, slot, n, low, np.uint64(high - low), among, kept)
         else:
-            c.reject(at, layout, s * f.SLOT_BYTES, n, low, high, mode, among, count, kept)
+            c.reject(at, layout, slot, n, low, high, mode, among, count, kept)
 
 
 @compiled(**FAST)
@@ -51,18 +60,24 @@ def _store(
     low, width, is_float = plan[s, f.LOW], plan[s, f.WIDTH], plan[s, f.KIND] == f.FLOAT
     span = np.uint64(plan[s, f.HIGH] - low)
     right, bits, add = plan[s, f.RIGHT], plan[s, f.BITS], plan[s, f.ADD]
-    empty, lost = np.int64(0), np.int64(0)
+    empty, lost, done = np.int64(0), np.int64(0), False
     if plan[s, f.KIND] == f.ROWID:
         lost = c.store_ids(ids, n, low, span, right, bits, add, out, width, nulls)
-        empty = lost
+        empty, done = lost, True
     elif (counters[f.ALL_EMPTY] >> bit) & 1:
         c.store_empty(n, out, width, nulls)
-        empty = n
-    elif (
-        is_float
-        or (counters[f.ANY_SPECIAL] >> bit) & 1
-        or not c.store_plain(at, layout, slot, n, low, span, right, bits, add, out, width)
-    ):
+        empty, done = n, True
+    elif is_float or (counters[f.ANY_SPECIAL] >> bit) & 1:
+        pass
+    elif counters[f.MIXED_LAYOUTS] == 0:
+        place = int_at(layout) + slot
+        done = c.store_uniform(at, place, n, low, span, right, bits, add, out, width)
+    elif right == 0 and bits == -1 and add == 0:
+        done = c.store_plain(at, layout, slot, n, low, span, out, width)
+    else:
+        c.store_parts(at, layout, slot, n, right, bits, add, out, width)
+        done = True
+    if not done:
         empty, lost = c.store_checked(
             at, layout, slot, n, low, span, right, bits, add, out, width, is_float, nulls
         )
@@ -82,7 +97,7 @@ def emit(
         counters[f.FIRST_ID] = cells[f.ID, 0]
     counters[f.WAITING] = 0
     if filters.shape[0]:
-        _filter(cells, n, plan, filters, members, keep)
+        _filter(cells, n, plan, filters, members, keep, counters)
         kept = c.keep_rows(cells, n, keep, probes, counters)
     else:
         c.answer_probes(cells, n, probes, counters)
@@ -118,5 +133,5 @@ def emit(
         if code < 0:
             return text, code
     counters[f.ROWS] += kept
-    counters[f.ANY_SPECIAL], counters[f.ALL_EMPTY] = 0, -1
+    counters[f.ANY_SPECIAL], counters[f.ALL_EMPTY], counters[f.MIXED_LAYOUTS] = 0, -1, 0
     return text, code

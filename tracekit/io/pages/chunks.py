@@ -67,6 +67,7 @@ class Room:
     def __init__(self, plan: Plan) -> None:
         """Start without memory; `fit` allocates it."""
         self.fields = plan.slot_fields.copy()
+        self._texts = int(np.isin(self.fields[:, f.KIND], [f.TEXT, f.BINARY]).sum())
         self.nulls = np.zeros((self.fields.shape[0], 0), np.uint8)
         self.arena = self.text = np.empty(0, np.uint8)
         self.entries = np.empty(0, np.int64)
@@ -78,8 +79,7 @@ class Room:
             cells: Rows of the chunk.
             text_bytes: Bytes of text to begin with.
         """
-        texts = int(np.isin(self.fields[:, f.KIND], [f.TEXT, f.BINARY]).sum())
-        if texts and self.text.size < text_bytes:
+        if self._texts and self.text.size < text_bytes:
             self.text = np.empty(text_bytes, np.uint8)
         if cells <= self.nulls.shape[1]:
             return
@@ -90,7 +90,7 @@ class Room:
             size += (most * int(slot[f.WIDTH]) + 8 + 63) // 64 * 64
         self.arena = np.empty(size, np.uint8)
         self.nulls = np.zeros((self.fields.shape[0], most), np.uint8)
-        self.entries = np.empty(most * texts + 2, np.int64)
+        self.entries = np.empty(most * self._texts + 2, np.int64)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from numba.extending import register_jitable
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.texts import text_code
 from tracekit.io.pages.words import (
+    address,
     big_at,
     bits_float,
     byte_at,
@@ -65,6 +66,26 @@ def reject(
 
 
 @register_jitable
+def reject_absent(
+    at: f.Int,
+    layout: f.Int,
+    slot: f.Int,
+    n: f.Int,
+    low: f.Int,
+    span: Any,
+    members: f.Int,
+    keep: f.Int,
+) -> None:
+    """As `reject`, for integers none of which is NULL and flags in `members`."""
+    for j in range(n):
+        value = _value(int_at(at + 8 * j), int_at(layout + 8 * j) + slot) - low
+        good = np.int64(np.uint64(value) <= span)
+        # Without a branch: which rows pass is hard to foresee.
+        good &= int_at(members + 8 * (value & -good))
+        put_byte(keep + j, byte_at(keep + j) & good)
+
+
+@register_jitable
 def reject_ids(
     ids: f.Int,
     n: f.Int,
@@ -103,16 +124,22 @@ def _among(members: f.Int, count: f.Int, value: f.Int) -> Any:
 @register_jitable
 def keep_rows(cells: f.Ints, n: f.Int, keep: f.Bytes, probes: f.Ints, counters: f.Ints) -> Any:
     """Move the rows to keep to the front; their number. Answers the probes."""
-    probe, kept, before = counters[f.PROBE], np.int64(0), counters[f.CELLS]
+    row, kept = 8 * cells.shape[1], np.int64(0)
+    at, layout, ids = address(cells), address(cells) + row, address(cells) + 2 * row
+    probe, before, rows = counters[f.PROBE], counters[f.CELLS], counters[f.ROWS]
+    asked = probes[probe, f.ORDINAL] - before if probe < probes.shape[0] else np.int64(-1)
+    flags = address(keep)
     for i in range(n):
-        if probe < probes.shape[0] and probes[probe, f.ORDINAL] == before + i:
-            probes[probe, f.PROBE_ID] = cells[f.ID, i]
-            probes[probe, f.PROBE_ROW] = counters[f.ROWS] + kept if keep[i] else -1
+        flag = byte_at(flags + i)
+        if i == asked:
+            probes[probe, f.PROBE_ID] = int_at(ids + 8 * i)
+            probes[probe, f.PROBE_ROW] = rows + kept if flag else -1
             probe += 1
-        cells[f.AT, kept] = cells[f.AT, i]
-        cells[f.LAYOUT, kept] = cells[f.LAYOUT, i]
-        cells[f.ID, kept] = cells[f.ID, i]
-        kept += np.int64(keep[i])
+            asked = probes[probe, f.ORDINAL] - before if probe < probes.shape[0] else np.int64(-1)
+        put_int(at + 8 * kept, int_at(at + 8 * i))
+        put_int(layout + 8 * kept, int_at(layout + 8 * i))
+        put_int(ids + 8 * kept, int_at(ids + 8 * i))
+        kept += flag
     counters[f.PROBE] = probe
     return kept
 
@@ -131,9 +158,40 @@ def answer_probes(cells: f.Ints, n: f.Int, probes: f.Ints, counters: f.Ints) -> 
 
 @register_jitable
 def store_plain(
+    at: f.Int, layout: f.Int, slot: f.Int, n: f.Int, low: f.Int, span: Any, out: f.Int, width: f.Int
+) -> bool:
+    """Store integers none of which is NULL; False as soon as one is out of range."""
+    for i in range(n):
+        value = _value(int_at(at + 8 * i), int_at(layout + 8 * i) + slot)
+        if np.uint64(value - low) > span:
+            return False
+        # Eight bytes whatever the width: the next row, or the padding, takes what is too much.
+        put_int(out + width * i, value)
+    return True
+
+
+@register_jitable
+def store_parts(
     at: f.Int,
     layout: f.Int,
     slot: f.Int,
+    n: f.Int,
+    right: f.Int,
+    bits: f.Int,
+    add: f.Int,
+    out: f.Int,
+    width: f.Int,
+) -> None:
+    """Store parts of integers none of which is NULL."""
+    for i in range(n):
+        value = _value(int_at(at + 8 * i), int_at(layout + 8 * i) + slot)
+        put_int(out + width * i, ((value >> right) & bits) + add)
+
+
+@register_jitable
+def store_uniform(
+    at: f.Int,
+    place: f.Int,
     n: f.Int,
     low: f.Int,
     span: Any,
@@ -143,12 +201,14 @@ def store_plain(
     out: f.Int,
     width: f.Int,
 ) -> bool:
-    """Store integers none of which is NULL; False as soon as one is out of range."""
+    """As `store_plain` and `store_parts`, for rows of one layout."""
+    word, rest = int_at(place + 8 * f.PLACE), int_at(place + 8 * f.REST)
+    end, shift, inside = word >> f.END_AT, (word >> f.SHIFT_AT) & 63, -(word & 1)
     for i in range(n):
-        value = _value(int_at(at + 8 * i), int_at(layout + 8 * i) + slot)
+        raw = big_at(int_at(at + 8 * i) + end)
+        value = ((raw << shift) >> shift) & inside | rest
         if np.uint64(value - low) > span:
             return False
-        # Eight bytes whatever the width: the next row, or the padding, takes what is too much.
         put_int(out + width * i, ((value >> right) & bits) + add)
     return True
 

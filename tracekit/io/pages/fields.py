@@ -58,9 +58,10 @@ ORDINAL, PROBE_ID, PROBE_ROW = range(3)
 
 # Counters of a chunk.
 ROWS, CELLS, TEXT_USED, SPILLED, FIRST_ID, LAST_ID, PROBE, LAYOUTS, TEXTS = range(9)
-# Of the rows that wait to be stored: their number; slots special in any, and empty in all of them.
-WAITING, ANY_SPECIAL, ALL_EMPTY = range(9, 12)
-COUNTERS = 12
+# Of the rows that wait to be stored: their number; slots special in any, and empty in all of them;
+# whether not all have one layout.
+WAITING, ANY_SPECIAL, ALL_EMPTY, MIXED_LAYOUTS = range(9, 13)
+COUNTERS = 13
 NO_ID = -(1 << 63)
 
 # Rows of `losses`: values out of the range of their dtype; all nulls.

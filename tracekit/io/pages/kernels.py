@@ -73,6 +73,7 @@ def _wait(
     counters[f.WAITING], counters[f.LAST_ID] = n + 1, rowid
     counters[f.ANY_SPECIAL] |= heads[k, f.SPECIAL]
     counters[f.ALL_EMPTY] &= heads[k, f.EMPTY]
+    counters[f.MIXED_LAYOUTS] |= cells[f.LAYOUT, 0] ^ cells[f.LAYOUT, n]
 
 
 @compiled(**FAST)

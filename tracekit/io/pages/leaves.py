@@ -88,6 +88,24 @@ def new_layout(
 
 
 @register_jitable
+def _packed(word: Any, stop: f.Int) -> Any:
+    """The integer of up to eight bytes whose last one has its highest bit at `stop`."""
+    # The groups of seven bits, most significant first, pushed together.
+    big = swap_bytes(word) >> np.uint64(63 - stop)
+    big &= np.uint64(0x7F7F7F7F7F7F7F7F)
+    big = (big & np.uint64(0x007F007F007F007F)) | (
+        (big & np.uint64(0x7F007F007F007F00)) >> np.uint64(1)
+    )
+    big = (big & np.uint64(0x00003FFF00003FFF)) | (
+        (big & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2)
+    )
+    big = (big & np.uint64(0x000000000FFFFFFF)) | (
+        (big & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4)
+    )
+    return np.int64(big)
+
+
+@register_jitable
 def locate(
     base: f.Int,
     head: f.Int,
@@ -114,7 +132,10 @@ def locate(
     """
     n, last = int_at(counters + 8 * f.WAITING), int_at(counters + 8 * f.LAST_ID)
     special, empty = int_at(counters + 8 * f.ANY_SPECIAL), int_at(counters + 8 * f.ALL_EMPTY)
-    code, i = np.int64(0), first
+    mixture, code, i = int_at(counters + 8 * f.MIXED_LAYOUTS), np.int64(0), first
+    # The row id of the row before as it was stored, and what one more changes in it.
+    stored, step, id_bytes, id_mask = np.uint64(0), np.uint64(0), np.int64(0), np.uint64(0)
+    header, m, words = np.int64(-1), np.uintp(0), np.int64(0)
     while i < count:
         start = big16_at(head + 8 + 2 * i)
         if start < 8 or start + 4 > usable:
@@ -129,32 +150,29 @@ def locate(
             if byte_at(p - 1) >= 128:
                 break
         word = word_at(p)
-        stops = ~word & np.uint64(0x8080808080808080)
-        if stops == 0 or payload < 1 or payload > usable - 35:
+        rowid = last + 1
+        if (word & id_mask) != stored + step or rowid & 127 == 0 or step == 0:
+            stops = ~word & np.uint64(0x8080808080808080)
+            if stops == 0:
+                break
+            stop = lowest_bit(stops)
+            rowid, id_bytes = _packed(word, stop), (stop + 1) >> 3
+            id_mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(63 - stop)
+            step = np.uint64(1) << np.uint64(stop - 7)
+        stored = word & id_mask
+        p += id_bytes
+        if payload < 1 or payload > usable - 35:
             break
-        stop = lowest_bit(stops)
-        # The groups of seven bits, most significant first, pushed together.
-        big = swap_bytes(word) >> np.uint64(63 - stop)
-        big &= np.uint64(0x7F7F7F7F7F7F7F7F)
-        big = (big & np.uint64(0x007F007F007F007F)) | (
-            (big & np.uint64(0x7F007F007F007F00)) >> np.uint64(1)
-        )
-        big = (big & np.uint64(0x00003FFF00003FFF)) | (
-            (big & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2)
-        )
-        big = (big & np.uint64(0x000000000FFFFFFF)) | (
-            (big & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4)
-        )
-        rowid = np.int64(big)
-        p += (stop + 1) >> 3
         if p + payload > base + usable:
             code = np.int64(f.BAD_CELL)
             break
         if rowid <= last:
             code = np.int64(f.BAD_ORDER)
             break
-        m = np.uintp(min(byte_at(p), key_bytes))
-        words = (np.int64(m) + 7) >> 3
+        if byte_at(p) != header:
+            header = byte_at(p)
+            m = np.uintp(min(header, key_bytes))
+            words = (np.int64(m) + 7) >> 3
         mixed = (word_at(p) & MASKS[m, 0]) * FACTORS[0]
         for w in range(1, words):
             mixed ^= (word_at(p + 8 * w) & MASKS[m, w]) * FACTORS[w]
@@ -168,8 +186,10 @@ def locate(
             break
         special |= int_at(known + 8 * f.SPECIAL)
         empty &= int_at(known + 8 * f.EMPTY)
+        place = layouts + k * layout_bytes
+        put_int(layout + 8 * n, place)
+        mixture |= int_at(layout) ^ place
         put_int(at + 8 * n, p)
-        put_int(layout + 8 * n, layouts + k * layout_bytes)
         put_int(ids + 8 * n, rowid)
         last = rowid
         n += 1
@@ -178,4 +198,5 @@ def locate(
     put_int(counters + 8 * f.LAST_ID, last)
     put_int(counters + 8 * f.ANY_SPECIAL, special)
     put_int(counters + 8 * f.ALL_EMPTY, empty)
+    put_int(counters + 8 * f.MIXED_LAYOUTS, mixture)
     return i, code
