@@ -39,3 +39,12 @@ def test_match(a: list[tuple[int, int]], b: list[tuple[int, int]], spread: int) 
     expected = [first.get(key, -1) if key[1] >= 0 else -1 for key in a]
     (pa, ia), (pb, ib) = (np.array(rows, np.int64).reshape(-1, 2).T for rows in (a, b))
     assert joins.match((pa, ia * spread), (pb, ib * spread)).tolist() == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 12), max_size=30))
+def test_renumbering_in_one_sweep_is_that_of_tables(values: list[int]) -> None:
+    swept, gathered = np.array(values, np.uint32), np.array(values, np.uint32)
+    found = joins._renumber_swept(swept, 13)
+    assert found.tolist() == joins._renumber_gathered(gathered, 13).tolist() == sorted(set(values))
+    assert swept.tolist() == gathered.tolist() == [sorted(set(values)).index(v) for v in values]

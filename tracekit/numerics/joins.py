@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracekit.numerics import sweeps
 from tracekit.numerics.jit import SMALL, compiled
 from tracekit.numerics.labels import codes, distinct
 
@@ -95,3 +96,44 @@ def _match_dense(
         if 0 <= code < low.size and id_a[row] >= low[code] and id_a[row] <= high[code]:
             found[row] = table[base[code] + id_a[row] - low[code]]
     return found
+
+
+def renumber(number: NDArray[np.uint32], cells: int) -> Int64:
+    """Number what occurs from 0, in ascending order.
+
+    Args:
+        number: uint32[n], below `cells`; replaced by the new numbers.
+        cells: How many values are possible: no more than a table may have rows.
+
+    Returns:
+        int64[k], the values that occur, ascending.
+    """
+    if sweeps.worth(number.size):
+        return _renumber_swept(number, cells)
+    return _renumber_gathered(number, cells)
+
+
+def _renumber_gathered(number: NDArray[np.uint32], cells: int) -> Int64:
+    seen = np.zeros(cells, np.bool_)
+    seen[number] = True
+    found = np.flatnonzero(seen)
+    new = np.zeros(cells, np.uint32)
+    new[found] = np.arange(found.size, dtype=np.uint32)
+    number[:] = new[number]
+    return found
+
+
+@compiled("int64[::1](uint32[::1], int64)")
+def _renumber_swept(number: NDArray[np.uint32], cells: int) -> Int64:
+    new = np.zeros(cells, np.uint32)
+    for i in range(number.size):
+        new[number[i]] = 1
+    found = np.empty(cells, np.int64)
+    n = 0
+    for value in range(cells):
+        if new[value]:
+            found[n], new[value] = value, n
+            n += 1
+    for i in range(number.size):
+        number[i] = new[number[i]]
+    return found[:n].copy()

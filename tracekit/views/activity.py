@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -164,9 +163,9 @@ def recorded(trace: Trace, work: pl.DataFrame, column: str) -> pl.Series:
     if all(part.null_count() == len(part) for part in parts):
         return pl.repeat(None, work.height, dtype=pl.Int64, eager=True).alias(column)
     whole = pl.concat([part.rename(column) for part in parts])
-    before = dict(zip(TABLES, itertools.accumulate((0, *(f.height for f in frames))), strict=False))
-    at = pl.col("source").replace_strict(before, return_dtype=pl.UInt32) + pl.col("row")
-    return whole[work.select(at).to_series()]
+    before = np.cumsum([0, *(f.height for f in frames)], dtype=np.uint32)
+    at = before[work["source"].to_physical().to_numpy()] + work["row"].to_numpy()
+    return whole[pl.Series(at)]
 
 
 def in_order(work: pl.DataFrame) -> pl.Series:

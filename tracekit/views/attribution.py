@@ -29,6 +29,21 @@ Int32 = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
+class _Calls:
+    """Host calls, and which of them launched the device work.
+
+    Attributes:
+        of_work: int32[n], row of ``runtime`` for each row of `activity`, -1 without one.
+        thread: uint32[m], row of `threads` of each call.
+        threads: Frame of report, pid and tid.
+    """
+
+    of_work: Int32
+    thread: NDArray[np.uint32]
+    threads: pl.DataFrame
+
+
+@dataclass(frozen=True)
 class _Launches:
     """Which host calls launched the device work.
 
@@ -44,26 +59,28 @@ class _Launches:
 
 
 @view("runtime", *TABLES.values(), of=[activity, queues])
-def _launching_call(trace: Trace) -> Int32:
-    """The host call that launched each row of `activity`: row of ``runtime``, -1 without one.
+def _calls(trace: Trace) -> _Calls:
+    """The host call that launched each row of `activity`.
 
     Matched by (report, process, correlation id). When device rows carry no process, the ids are
     unambiguous only if a single process made calls.
     """
     work, calls = activity(trace), trace.frame("runtime")
+    thread, threads = row_numbers(calls.select(_THREAD))
     if calls.is_empty():
-        return np.full(work.height, _NONE, np.int32)
-    process, processes = row_numbers(calls.select(_PROCESS))
+        return _Calls(np.full(work.height, _NONE, np.int32), thread, threads)
+    of_thread, processes = row_numbers(threads.select(_PROCESS))
     known = queues(trace)
+    keys = _PROCESS
     if processes.height == 1 and known["pid"].null_count() == known.height:
-        of_queue = np.zeros(known.height, np.int32)
-    else:
-        of_queue = _places(known, processes, _PROCESS)
+        keys = ["report"]
+    of_queue = _places(known, processes, keys)
     correlation = recorded(trace, work, "correlation")
-    return joins.match(
+    row = joins.match(
         (of_queue[work["queue"].to_numpy()], _ids(correlation)),
-        (process.astype(np.int32), _ids(calls["correlation"])),
+        (of_thread.astype(np.int32)[thread], _ids(calls["correlation"])),
     )
+    return _Calls(row, thread, threads)
 
 
 def _ids(correlation: pl.Series) -> NDArray[np.int64]:
@@ -77,27 +94,25 @@ def _places(rows: pl.DataFrame, table: pl.DataFrame, keys: list[str]) -> Int32:
     return found["_place"].fill_null(_NONE).to_numpy()
 
 
-@view("runtime", of=[_launching_call, range_scopes, range_threads])
+@view("runtime", of=[_calls, range_scopes, range_threads])
 def _launches(trace: Trace) -> _Launches:
     """Look for the ranges around the calls: those are nearly in order of time, unlike the work."""
-    row, calls, scopes = _launching_call(trace), trace.frame("runtime"), range_scopes(trace)
+    calls, scopes = _calls(trace), range_scopes(trace)
+    row = calls.of_work
     # The last row stands for no call.
-    inside = np.full(calls.height + 1, _NONE, np.int32)
-    elsewhere = np.zeros(calls.height + 1, np.bool_)
-    launching = np.zeros(calls.height, np.bool_)
-    launching[row[row >= 0]] = True
-    at = np.flatnonzero(launching)
+    inside = np.full(calls.thread.size + 1, _NONE, np.int32)
+    elsewhere = np.zeros(calls.thread.size + 1, np.bool_)
+    launching = np.zeros(calls.thread.size + 1, np.bool_)
+    launching[row] = True
+    at = np.flatnonzero(launching[:-1])
     if scopes.height and at.size:
-        made = calls.select(*_THREAD, "start_ns")[at.astype(np.uint32)]
-        number, threads = row_numbers(made.select(_THREAD))
-        known = range_threads(trace)
+        times = trace.frame("runtime")["start_ns"].to_numpy()[at]
+        thread, known = calls.thread[at], range_threads(trace)
         own = scopes["thread"].to_numpy()
-        times = made["start_ns"].to_numpy()
-        place = _places(threads, known, _THREAD)[number]
-        inside[at] = _innermost(scopes, own, times, place)
+        inside[at] = _innermost(scopes, own, times, _places(calls.threads, known, _THREAD)[thread])
         lost = np.flatnonzero(inside[at] < 0)
         process, processes = row_numbers(known.select(_PROCESS))
-        shared = _places(threads, processes, _PROCESS)[number[lost]]
+        shared = _places(calls.threads, processes, _PROCESS)[thread[lost]]
         found = _innermost(scopes, process[own], times[lost], shared)
         elsewhere[at[lost]] = found >= 0
     return _Launches(row, inside[row], elsewhere[row])
@@ -106,6 +121,8 @@ def _launches(trace: Trace) -> _Launches:
 def _innermost(
     scopes: pl.DataFrame, own: NDArray[Any], times: NDArray[np.int64], groups: Int32
 ) -> Int32:
+    if times.size == 0:
+        return np.full(0, _NONE, np.int32)
     starts, ends = (scopes[c].to_numpy() for c in ("start_ns", "end_ns"))
     n_groups = int(own.max(initial=0)) + 1
     groups = np.where(groups < n_groups, groups, _NONE)

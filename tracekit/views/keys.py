@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
+import operator
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+from tracekit.numerics import joins
 
 __all__ = ["row_numbers"]
 
 _CELLS_PER_ROW = 4
 _FREE_CELLS = 1 << 16
 """A table of all possible keys may be so large; beyond it rows are joined."""
+_PIECE = 1 << 16
 
 
 def row_numbers(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
@@ -28,32 +33,48 @@ def row_numbers(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
         ``(number, distinct)``: uint32[n], and the distinct rows in ascending order, nulls last;
         a number is a row of `distinct`.
     """
-    ends = [(keys[c].min(), keys[c].max()) for c in keys.columns]
-    low = [0 if a is None else int(str(a)) for a, _ in ends]
-    size = [2 if b is None else int(str(b)) - a + 2 for a, (_, b) in zip(low, ends, strict=True)]
-    cells = 1
-    for n in size:
-        cells *= n
+    fields = [_Field(keys[name]) for name in keys.columns]
+    cells = math.prod(field.size for field in fields)
     if cells > _CELLS_PER_ROW * keys.height + _FREE_CELLS:
         return _joined(keys)
-    strides = [*itertools.accumulate(reversed(size[1:]), lambda a, b: a * b, initial=1)][::-1]
-    packed = pl.lit(0, pl.Int64)
-    for name, first, n, stride in zip(keys.columns, low, size, strides, strict=True):
-        packed += (pl.col(name).cast(pl.Int64) - first).fill_null(n - 1) * stride
-    code = keys.select(packed.cast(pl.UInt32)).to_series().to_numpy()
-    if code.size == 1 < keys.height:
-        code = np.broadcast_to(code, keys.height)
-    seen = np.zeros(cells, np.bool_)
-    seen[code] = True
-    found = np.flatnonzero(seen)
-    number = np.zeros(cells, np.uint32)
-    number[found] = np.arange(found.size, dtype=np.uint32)
-    columns = []
-    for name, first, n, stride in zip(keys.columns, low, size, strides, strict=True):
-        value = found // stride % n
-        column = pl.Series(name, value + first).set(pl.Series(value == n - 1), None)
-        columns.append(column.cast(keys.schema[name]))
-    return number[code], pl.DataFrame(columns)
+    sizes = (field.size for field in reversed(fields[1:]))
+    strides = [*itertools.accumulate(sizes, operator.mul, initial=1)][::-1]
+    number = np.zeros(keys.height, np.uint32)
+    for field, stride in zip(fields, strides, strict=True):
+        field.add_to(number, stride)
+    found = joins.renumber(number, cells)
+    columns = [f.values(found // stride) for f, stride in zip(fields, strides, strict=True)]
+    return number, pl.DataFrame(columns)
+
+
+class _Field:
+    """The values of a column, counted from its smallest; null comes last.
+
+    Attributes:
+        size: How many are possible.
+    """
+
+    def __init__(self, column: pl.Series) -> None:
+        low, high = column.min(), column.max()
+        self._column, self._low = column, 0 if low is None else int(str(low))
+        known = 0 if high is None else int(str(high)) - self._low + 1
+        self._null, self.size = known, known + (column.null_count() > 0)
+
+    def add_to(self, packed: NDArray[np.uint32], stride: int) -> None:
+        """Add each row's place times `stride`; by pieces that stay in the processor's cache."""
+        if self.size == 1:
+            return
+        for at in range(0, packed.size, _PIECE):
+            part = self._column[at : at + _PIECE].cast(pl.Int64)
+            if part.null_count():
+                part = part.fill_null(self._low + self._null)
+            packed[at : at + _PIECE] += ((part.to_numpy() - self._low) * stride).astype(np.uint32)
+
+    def values(self, packed: NDArray[np.int64]) -> pl.Series:
+        """Unpack rows of the distinct keys."""
+        place = packed % self.size
+        values = pl.Series(self._column.name, place + self._low)
+        return values.set(pl.Series(place == self._null), None).cast(self._column.dtype)
 
 
 def _joined(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import stacks
@@ -21,6 +22,7 @@ __all__ = [
     "capture_end_ns",
     "described",
     "marks",
+    "outer_first",
     "range_faults",
     "range_stacks",
     "ranges",
@@ -64,12 +66,14 @@ class _Nvtx:
 
     Attributes:
         ranges: Frame of `ranges`.
+        outer_first: uint32[k], rows of push/pop ranges, see `stacks.outer_first`.
         marks: Frame of `marks`.
         stacks: Frame of `range_stacks`.
         faults: See `range_faults`.
     """
 
     ranges: pl.DataFrame
+    outer_first: NDArray[np.uint32]
     marks: pl.DataFrame
     stacks: pl.DataFrame
     faults: RangeFaults
@@ -91,7 +95,8 @@ def _nvtx(trace: Trace) -> _Nvtx:
     inverted = events.select(pl.col("end_ns") < pl.col("start_ns")).to_series().fill_null(False)
     faults = RangeFaults(int((is_range & inverted).sum()), _dangling(rows, strings))
     found = events.filter(is_range & ~inverted)
-    return _Nvtx(_nested(found, strings, capture_end_ns(trace)), instants, table, faults)
+    nested, order = _nested(_read(found, strings, capture_end_ns(trace)))
+    return _Nvtx(nested, order, instants, table, faults)
 
 
 def _with_names(stacks: pl.DataFrame, rows: pl.DataFrame, strings: pl.DataFrame) -> pl.DataFrame:
@@ -116,26 +121,15 @@ def _dangling(rows: pl.DataFrame, strings: pl.DataFrame) -> int:
     return int(by_id.drop_nulls("text_id").join(known, on="text_id", how="anti")["len"].sum())
 
 
-def _nested(found: pl.DataFrame, strings: pl.DataFrame, capture_end: int) -> pl.DataFrame:
+def _read(found: pl.DataFrame, strings: pl.DataFrame, capture_end: int) -> pl.DataFrame:
     end = pl.max_horizontal(pl.lit(max(capture_end, 0), pl.Int64), "start_ns")
-    rows = found.select(
+    return found.select(
         "stack",
         "start_ns",
         pl.col("end_ns").fill_null(end),
         pl.col("end_ns").is_null().alias("open"),
         pl.col("event_type").is_in(PUSH_POP_TYPES).alias("push_pop"),
         _texts(found, strings),
-        "nvtx_row",
-    )
-    return rows.with_columns(_nesting(rows)).select(
-        "stack",
-        "start_ns",
-        "end_ns",
-        "open",
-        "push_pop",
-        "text",
-        "parent",
-        "depth",
         "nvtx_row",
     )
 
@@ -151,20 +145,25 @@ def _texts(rows: pl.DataFrame, strings: pl.DataFrame) -> pl.Series:
     return own.fill_null("").alias("text")
 
 
-def _nesting(rows: pl.DataFrame) -> list[pl.Series]:
-    """Parents and depths of push/pop ranges, a stack per thread and domain."""
-    stacked = rows["push_pop"].arg_true() if not rows["push_pop"].all() else None
+def _nested(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.uint32]]:
+    """Add parents and depths of push/pop ranges, a stack per thread and domain."""
+    stacked = None if rows["push_pop"].all() else rows["push_pop"].arg_true()
     columns = (rows[c] if stacked is None else rows[c][stacked] for c in _STACKED)
     starts, ends, stack = (c.to_numpy() for c in columns)
-    parent, depth = stacks.nest(starts, ends, stack, int(stack.max(initial=0)) + 1)
+    order = stacks.outer_first(starts, ends)
+    parent, depth = stacks.nest(starts, ends, stack, int(stack.max(initial=0)) + 1, order)
     if stacked is not None:
         at = stacked.to_numpy().astype(np.int32)
+        order = at[order]
         inside = np.where(parent >= 0, at[parent], -1) if at.size else parent
         parent, own_depth = np.full(rows.height, -1, np.int32), depth
         depth = np.zeros(rows.height, np.int32)
         parent[at], depth[at] = inside, own_depth
-    series = pl.Series("parent", parent)
-    return [series.set(series < 0, None), pl.Series("depth", depth)]
+    above = pl.Series("parent", parent)
+    above = above.set(above < 0, None)
+    last = rows["nvtx_row"]
+    nested = rows.drop("nvtx_row").with_columns(above, pl.Series("depth", depth), last)
+    return nested, order.astype(np.uint32)
 
 
 _STACKED = ("start_ns", "end_ns", "stack")
@@ -182,6 +181,12 @@ def ranges(trace: Trace) -> pl.DataFrame:
         of the catalog frame. Ranges that end before they start are left out.
     """
     return _nvtx(trace).ranges
+
+
+@view(of=[_nvtx])
+def outer_first(trace: Trace) -> NDArray[np.uint32]:
+    """Return the rows of push/pop ranges by start; of equal starts the longest first; uint32."""
+    return _nvtx(trace).outer_first
 
 
 @view(of=[_nvtx])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import stacks
 from tracekit.views.keys import row_numbers
-from tracekit.views.ranges import LIBRARY_DOMAINS, described, range_stacks, ranges
+from tracekit.views.ranges import LIBRARY_DOMAINS, described, outer_first, range_stacks, ranges
 
 __all__ = ["STEP_TEXT", "range_scopes", "range_threads", "step_ranges"]
 
@@ -40,7 +40,7 @@ def range_threads(trace: Trace) -> pl.DataFrame:
     return row_numbers(range_stacks(trace).select("report", "pid", "tid"))[1]
 
 
-@view("nvtx", of=[ranges, range_stacks])
+@view("nvtx", of=[ranges, outer_first, range_stacks])
 def range_scopes(trace: Trace) -> pl.DataFrame:
     """Return the step and layer that each user range lies in.
 
@@ -52,7 +52,7 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of range UInt32 (row in `ranges`), thread Int32 (row of `range_threads`), start_ns
         Int64, end_ns Int64, step_range Int32 (row in `ranges` of the step; null outside steps),
-        layer Int32; sorted as `ranges`.
+        layer Int32; by start, of equal starts the longest first.
     """
     table = range_stacks(trace)
     threads, known = row_numbers(table.select("report", "pid", "tid"))
@@ -60,7 +60,8 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     of_library = table["domain_name"].str.contains(LIBRARY_DOMAINS).to_numpy()
     every = ranges(trace)
     stack = every["stack"].to_numpy()
-    at = np.flatnonzero(every["push_pop"].to_numpy() & ~of_library[stack]).astype(np.uint32)
+    at = outer_first(trace)
+    at = at[~of_library[stack[at]]]
     user = every.select("start_ns", "end_ns", "text", "nvtx_row")[pl.Series("range", at)]
     stack = stack[at]
     said = _read(user["text"])
