@@ -16,7 +16,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import stacks
 from tracekit.views.markers import markers
 from tracekit.views.payloads import payloads
-from tracekit.views.ranges import described, range_stacks, ranges
+from tracekit.views.ranges import range_stacks, ranges
 
 __all__ = ["call_of", "communicator_sizes", "group_sizes", "host_calls", "thread_key"]
 
@@ -62,12 +62,13 @@ def host_calls(trace: Trace) -> pl.DataFrame:
     """Return every host-side communication call and group boundary.
 
     Returns:
-        Frame of source String ("nccl" or "marker"), report UInt16, pid UInt32, tid UInt32,
-        thread Int64, start_ns Int64, end_ns Int64, what String (op, "GroupStart" or "GroupEnd"),
-        comm UInt64 (the library's id, the same on all ranks), handle Int64 (the program's pointer,
-        of this process only), bytes Int64 (as the source says), dtype String, nranks Int64, rank
-        Int64, group Int64 (number of the enclosing group call, null outside groups; for GroupEnd
-        the group that it ends); sorted by source, thread and start.
+        Frame of source Categorical ("nccl" or "marker"), report UInt16, pid UInt32, tid UInt32,
+        thread Int64, start_ns Int64, end_ns Int64, what Categorical (op, "GroupStart" or
+        "GroupEnd"), comm UInt64 (the library's id, the same on all ranks), handle Int64 (the
+        program's pointer, of this process only), bytes Int64 (as the source says), dtype
+        Categorical, nranks Int64, rank Int64, group Int64 (number of the enclosing group call,
+        null outside groups; for GroupEnd the group that it ends); sorted by source, thread and
+        start.
     """
     parts = [_nccl_calls(trace), _marker_calls(trace)]
     calls = pl.concat(parts).sort(
@@ -77,20 +78,19 @@ def host_calls(trace: Trace) -> pl.DataFrame:
 
 
 def _nccl_calls(trace: Trace) -> pl.DataFrame:
-    text, domain = pl.col("text"), pl.col("domain_name")
+    domain = pl.col("domain_name")
     nccl, nameless = domain == NCCL_DOMAIN, domain.str.starts_with("domain#")
     asked = range_stacks(trace).select(nccl | nameless).to_series()
-    found = described(trace, ranges(trace).filter(asked[ranges(trace)["stack"]]))
-    found = found.filter(nccl | text.str.contains(r"^nccl[A-Z]"))
-    op = text.str.extract(_CALL, 1).replace(_OP_NAMES)
-    boundary = text.str.extract(r"^p?nccl(GroupStart|GroupEnd)$", 1)
+    rows = ranges(trace).select("stack", "start_ns", "end_ns", "text", "nvtx_row")
+    found = _with_calls(rows.filter(asked[rows["stack"]]))
+    stacks_of = range_stacks(trace).select("report", "pid", "tid", "domain_name")
+    found = found.hstack(stacks_of[found["stack"]] if found.height else stacks_of.clear())
     records = payloads(trace).records.drop("report", "schema")
     return (
-        found.with_columns(pl.coalesce(op, boundary).alias("what"))
-        .drop_nulls("what")
+        found.filter(nccl | pl.col("_prefixed"))
         .join(records, on="nvtx_row", how="left", maintain_order="left")
         .select(
-            pl.lit("nccl").alias("source"),
+            pl.lit("nccl", pl.Categorical).alias("source"),
             "report",
             "pid",
             "tid",
@@ -101,11 +101,23 @@ def _nccl_calls(trace: Trace) -> pl.DataFrame:
             "comm",
             pl.lit(None, pl.Int64).alias("handle"),
             pl.when(pl.col("bytes") >= 0).then("bytes").alias("bytes"),
-            pl.lit(None, pl.String).alias("dtype"),
+            pl.lit(None, pl.Categorical).alias("dtype"),
             "nranks",
             "rank",
         )
     )
+
+
+def _with_calls(rows: pl.DataFrame) -> pl.DataFrame:
+    """Ranges whose text is a call: what it is, and whether it is spelled as one of the API."""
+    text = pl.col("text").cast(pl.String)
+    op = text.str.extract(_CALL, 1).replace(_OP_NAMES)
+    boundary = text.str.extract(r"^p?nccl(GroupStart|GroupEnd)$", 1)
+    calls = rows.select(pl.col("text").unique()).with_columns(
+        pl.coalesce(op, boundary).cast(pl.Categorical).alias("what"),
+        text.str.contains(r"^nccl[A-Z]").alias("_prefixed"),
+    )
+    return rows.join(calls.drop_nulls("what"), on="text", maintain_order="left")
 
 
 def _marker_calls(trace: Trace) -> pl.DataFrame:
@@ -130,18 +142,18 @@ def _marker_calls(trace: Trace) -> pl.DataFrame:
         pl.when(pl.col("what") == "GroupEnd").then(before).otherwise("start_ns").alias("start_ns")
     )
     return both.select(
-        pl.lit("marker").alias("source"),
+        pl.lit("marker", pl.Categorical).alias("source"),
         "report",
         "pid",
         "tid",
         "thread",
         "start_ns",
         "end_ns",
-        "what",
+        pl.col("what").cast(pl.Categorical),
         pl.lit(None, pl.UInt64).alias("comm"),
         pl.col("comm").alias("handle"),
         "bytes",
-        pl.col("dtype").replace(DTYPES).alias("dtype"),
+        pl.col("dtype").replace(DTYPES).cast(pl.Categorical).alias("dtype"),
         "nranks",
         "rank",
     )
@@ -149,6 +161,8 @@ def _marker_calls(trace: Trace) -> pl.DataFrame:
 
 def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
     """Number the outermost group that each call lies in; nested group calls share it."""
+    if not calls["what"].is_in(list(_BOUNDARIES.values())).any():
+        return calls.with_columns(pl.lit(None, pl.Int64).alias("group"))
     over = ["source", "thread"]
     step = (
         pl.when(pl.col("what") == "GroupStart")
@@ -185,7 +199,7 @@ def call_of(
     Returns:
         `calls` rows, one a launch, all-null where no call was open.
     """
-    mine = calls.with_row_index("call").filter(pl.col("source") == source)
+    mine = calls.filter(pl.col("source") == source)
     found = stacks.innermost(
         mine["start_ns"].to_numpy(),
         mine["end_ns"].to_numpy(),
@@ -193,11 +207,9 @@ def call_of(
         times,
         threads,
     )
-    index = pl.DataFrame({"_at": found}).with_columns(
-        pl.when(pl.col("_at") >= 0).then("_at").cast(pl.UInt32)
-    )
-    numbered = mine.with_row_index("_at")
-    return index.join(numbered, on="_at", how="left", maintain_order="left").drop("_at")
+    # One more row, of nulls, for launches without a call.
+    nothing = calls.clear(1)
+    return pl.concat([mine, nothing])[np.where(found < 0, mine.height, found)]
 
 
 @view(of=[host_calls])
@@ -218,7 +230,7 @@ def group_sizes(trace: Trace) -> pl.DataFrame:
         _agreed("dtype"),
         pl.when(pl.col("bytes").null_count() == 0).then(pl.col("bytes").sum()).alias("bytes"),
         pl.when(pl.col("what").is_in(["Send", "Recv"]).all())
-        .then(pl.lit("SendRecv"))
+        .then(pl.lit("SendRecv", pl.Categorical))
         .otherwise(_agreed("what"))
         .alias("what"),
         _agreed("nranks"),

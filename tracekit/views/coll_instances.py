@@ -8,15 +8,25 @@ collective, *transfer* = last end - latest start, is what collectives are compar
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Alignment, Trace, view
 from tracekit.numerics.clocks import best_shift
-from tracekit.views.collectives import POINT_TO_POINT, SYNCHRONOUS_OPS, collectives
+from tracekit.views.collectives import (
+    COLLECTIVES,
+    POINT_TO_POINT,
+    SYNCHRONOUS_OPS,
+    collectives,
+)
+from tracekit.views.keys import row_numbers
 
-__all__ = ["STATUS", "Matching", "instances", "matching"]
+__all__ = ["STATUS", "Matching", "firsts", "instances", "last_starts", "matching"]
+
+Rows: TypeAlias = NDArray[np.int64]
 
 STATUS = pl.Enum(
     [
@@ -60,9 +70,25 @@ INSTANCE = pl.Schema(
         "late_rank_id": pl.UInt32(),
         "clock_fault": pl.Boolean(),
         "in_graph": pl.Boolean(),
+        "step": pl.UInt32(),
         "prov": pl.Float64(),
     }
 )
+_READ = [
+    *("activity", "report", "gpu", "rank_id", "comm", "comm_known", "op", "bytes", "nranks"),
+    *("start_ns", "end_ns", "step", "prov"),
+]
+_OF_COLLECTIVE = ["activity", "rank_id", "gpu", "comm", "op", "start_ns", "end_ns", "step", "prov"]
+MEMBER = pl.Schema(
+    {
+        "instance": pl.UInt32(),
+        "row": pl.UInt32(),
+        **{name: COLLECTIVES[name] for name in _OF_COLLECTIVE},
+        "wait_ns": pl.Int64(),
+        "xfer_ns": pl.Int64(),
+    }
+)
+"""Columns of `Matching.members`."""
 COMMUNICATOR = pl.Schema(
     {
         "comm": pl.String(),
@@ -86,9 +112,9 @@ class Matching:
     """Collectives matched across ranks.
 
     Attributes:
-        members: Rows of `collectives` that belong to a matched collective, plus instance UInt32,
-            wait_ns Int64 (latest start - own start) and xfer_ns Int64 (own end - latest start, at
-            least 0); sorted by instance, rank_id.
+        members: Frame of `MEMBER`, the kernels that belong to a matched collective: row (in
+            `collectives`), wait_ns (latest start - own start) and xfer_ns (own end - latest start,
+            at least 0); sorted by instance, rank_id.
         communicators: One row a communicator, sorted by it: comm, comm_known, status `STATUS`,
             n_ranks (recorded), nranks (as the library said, null unknown), n_kernels, n_matched
             (collectives), n_mismatched (operation or size differ between ranks), n_clock_faults,
@@ -102,21 +128,16 @@ class Matching:
 @view(of=[collectives])
 def matching(trace: Trace) -> Matching:
     """Match the collectives of every communicator across its ranks."""
-    rows = collectives(trace)
+    rows = collectives(trace).select(_READ).with_row_index("row")
     rows = rows.filter(~pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False))
-    parts, communicators = [], []
+    parts, communicators = [pl.DataFrame(schema=MEMBER)], []
     base = 0
     for comm, group in _groups(trace, rows):
         found, about = _match_one(trace, group)
-        if found.height:
-            parts.append(found.with_columns((pl.col("instance") + base).cast(pl.UInt32)))
-            base += found["instance"].n_unique()
+        parts.append(found.with_columns(pl.col("instance") + base).select(list(MEMBER)))
+        base += int(str(about["n_matched"]))
         communicators.append({"comm": comm, **about})
-    empty = _timed(rows.clear().with_columns(pl.lit(0, pl.UInt32).alias("instance")), 0.0)
-    members = pl.concat(parts) if parts else empty
-    return Matching(
-        members.sort("instance", "rank_id"), pl.DataFrame(communicators, schema=COMMUNICATOR)
-    )
+    return Matching(pl.concat(parts), pl.DataFrame(communicators, schema=COMMUNICATOR))
 
 
 def _groups(trace: Trace, rows: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
@@ -132,7 +153,7 @@ def _groups(trace: Trace, rows: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
             continue
         for i, circle in enumerate(_circles(trace, group)):
             label = f"{comm}/{i}"
-            found.append((label, circle.with_columns(pl.lit(label).alias("comm"))))
+            found.append((label, circle.with_columns(pl.lit(label, pl.Categorical).alias("comm"))))
     return found
 
 
@@ -167,34 +188,51 @@ def _match_one(trace: Trace, group: pl.DataFrame) -> tuple[pl.DataFrame, dict[st
         "mad_ns": mad_ns,
         "prov": group["prov"].min(),
     }
+    none = pl.DataFrame(schema=MEMBER)
     if len(ranks) < 2:
-        return group.clear(), about | {"status": "one rank"}
+        return none, about | {"status": "one rank"}
     if clk == 0:
-        return group.clear(), about | {"status": "clocks not aligned"}
-    numbered = _numbered(ranks)
-    if numbered is None:
-        return group.clear(), about | {"status": "counts differ"}
-    together = numbered.filter(pl.len().over("instance") == len(ranks))
-    agreeing = together.filter(
-        (pl.col("op").n_unique().over("instance") == 1)
-        & (pl.col("bytes").n_unique().over("instance") == 1)
-    )
-    about["n_mismatched"] = (together.height - agreeing.height) // len(ranks)
-    return _judged(agreeing, about, mad_ns)
+        return none, about | {"status": "clocks not aligned"}
+    together = _together(ranks)
+    if together is None:
+        return none, about | {"status": "counts differ"}
+    agreeing = together[_alike(group["op"], together) & _alike(group["bytes"], together)]
+    about["n_mismatched"] = len(together) - len(agreeing)
+    return _judged(group, agreeing, about, mad_ns)
+
+
+def _alike(column: pl.Series, together: Rows) -> NDArray[np.bool_]:
+    """Whether all kernels of each collective have one value; unknown is a value too."""
+    number, _ = row_numbers(column.to_physical().to_frame())
+    of = number[together]
+    same: NDArray[np.bool_] = (of == of[:, :1]).all(axis=1)
+    return same
 
 
 def _judged(
-    members: pl.DataFrame, about: dict[str, object], mad_ns: float
+    group: pl.DataFrame, together: Rows, about: dict[str, object], mad_ns: float
 ) -> tuple[pl.DataFrame, dict[str, object]]:
-    members = members.with_columns((pl.col("instance").rank("dense") - 1).cast(pl.UInt32))
-    members = _timed(members, mad_ns)
-    faults = _faults(members, mad_ns)
-    n = members["instance"].n_unique()
+    n = len(together)
     if n == 0:
-        return members, about | {"status": "operations differ"}
+        return pl.DataFrame(schema=MEMBER), about | {"status": "operations differ"}
+    start, end = (group[c].to_numpy()[together] for c in ("start_ns", "end_ns"))
+    latest = start.max(axis=1)
+    synchronous = pl.col("op").fill_null("AllReduce").is_in(SYNCHRONOUS_OPS)
+    early = group.select(synchronous).to_series().to_numpy()[together[:, 0]]
+    early &= (latest.astype(np.float64) - end.min(axis=1)) > _MADS * mad_ns
+    faults = int(early.sum())
     out_of_step = faults > (1 - IN_STEP_FRAC) * n
     if out_of_step and not about["comm_known"]:
-        return members.clear(), about | {"status": "not in step", "n_clock_faults": faults}
+        status = {"status": "not in step", "n_clock_faults": faults}
+        return pl.DataFrame(schema=MEMBER), about | status
+    wait = latest[:, None] - start
+    # Differences that the clocks cannot resolve are zero.
+    wait[wait < _MADS * mad_ns] = 0
+    members = group.select("row", *_OF_COLLECTIVE)[together.ravel()].with_columns(
+        pl.Series("instance", np.repeat(np.arange(n, dtype=np.uint32), together.shape[1])),
+        pl.Series("wait_ns", wait.ravel()),
+        pl.Series("xfer_ns", np.maximum(end - latest[:, None], 0).ravel()),
+    )
     nranks = about["nranks"]
     few = isinstance(nranks, int) and about["n_ranks"] != nranks
     return members, about | {
@@ -207,7 +245,7 @@ def _judged(
 
 def _clock(trace: Trace, group: pl.DataFrame) -> tuple[float, float]:
     """Confidence in a common clock (0: none) and the error of the alignment in ns."""
-    reports = sorted(set(group["report"]))
+    reports = group["report"].unique().sort().to_list()
     if len(reports) == 1:
         return 1.0, 0.0
     known: dict[int, Alignment] = {a.report: a for a in trace.alignment}
@@ -217,11 +255,15 @@ def _clock(trace: Trace, group: pl.DataFrame) -> tuple[float, float]:
     return _CLK_ALIGNED, max(a.mad_ns or 0.0 for a in found if a is not None)
 
 
-def _numbered(ranks: list[pl.DataFrame]) -> pl.DataFrame | None:
-    """Number the collectives alike on all ranks; None when there is no unique way."""
+def _together(ranks: list[pl.DataFrame]) -> Rows | None:
+    """Rows of the kernels that are one collective; None when there is no unique way.
+
+    Returns:
+        int64[collectives, ranks], rows in the frames of the ranks one after another.
+    """
     longest = max(ranks, key=lambda r: r.height)
     reference = longest["end_ns"].to_numpy()
-    parts = []
+    starts, zero, row = [], [], 0
     for rank in ranks:
         start = 0
         if rank.height != longest.height:
@@ -229,50 +271,85 @@ def _numbered(ranks: list[pl.DataFrame]) -> pl.DataFrame | None:
             if shift is None:
                 return None
             start = shift.start
-        number = np.arange(start, start + rank.height, dtype=np.uint32)
-        parts.append(rank.with_columns(pl.Series("instance", number)))
-    return pl.concat(parts)
+        starts.append(start)
+        zero.append(row - start)
+        row += rank.height
+    ends = [start + rank.height for start, rank in zip(starts, ranks, strict=True)]
+    return np.arange(max(starts), min(ends), dtype=np.int64)[:, None] + np.array(zero, np.int64)
 
 
-def _timed(members: pl.DataFrame, mad_ns: float) -> pl.DataFrame:
-    """Add waiting and transfer; differences that the clocks cannot resolve are zero."""
-    latest = pl.col("start_ns").max().over("instance")
-    wait = latest - pl.col("start_ns")
-    return members.with_columns(
-        pl.when(wait.cast(pl.Float64) < _MADS * mad_ns).then(0).otherwise(wait).alias("wait_ns"),
-        (pl.col("end_ns") - latest).clip(lower_bound=0).alias("xfer_ns"),
-    )
-
-
-def _faults(members: pl.DataFrame, mad_ns: float) -> int:
-    """Synchronous collectives that some rank left before the last one came."""
-    ends = members.filter(pl.col("op").fill_null("AllReduce").is_in(SYNCHRONOUS_OPS))
-    ends = ends.group_by("instance").agg(pl.col("end_ns").min(), pl.col("start_ns").max())
-    early = ends["start_ns"].cast(pl.Float64) - ends["end_ns"].cast(pl.Float64)
-    return int((early > _MADS * mad_ns).sum())
-
-
-@view(of=[matching])
+@view(of=[collectives, matching])
 def instances(trace: Trace) -> pl.DataFrame:
     """Return one row per collective that was matched across its ranks.
 
     Returns:
         Frame of `INSTANCE`, sorted by instance. ``transfer_ns`` is last end - latest start (at
-        least 0), ``skew_ns`` latest - first start, 0 below three times the error of the clocks.
+        least 0), ``skew_ns`` latest - first start, 0 below three times the error of the clocks;
+        ``step`` is that of the lowest rank that has one.
     """
-    found = matching(trace)
-    first = ("comm", "op", "bytes", "dtype", "name", "grid", "nranks_at_least", "in_graph")
-    latest = pl.col("start_ns").max()
-    rows = found.members.group_by("instance", maintain_order=True).agg(
-        *(pl.col(c).first() for c in first),
-        pl.len().alias("n_seen"),
-        pl.col("start_ns").min().alias("first_start_ns"),
-        latest.alias("last_start_ns"),
-        pl.col("end_ns").max().alias("last_end_ns"),
-        (pl.col("end_ns").max() - latest).clip(lower_bound=0).alias("transfer_ns"),
-        pl.col("wait_ns").max().alias("skew_ns"),
-        pl.col("rank_id").sort_by("start_ns", "rank_id").last().alias("late_rank_id"),
-        (latest > pl.col("end_ns").min()).alias("clock_fault"),
-        pl.col("prov").min(),
+    rows = matching(trace).members
+    instance, start, end, rank = (
+        rows[c].to_numpy() for c in ("instance", "start_ns", "end_ns", "rank_id")
     )
-    return rows.select(list(INSTANCE)).cast(INSTANCE).sort("instance")
+    first = firsts(rows)
+    if first.size == 0:
+        return pl.DataFrame(schema=INSTANCE)
+    latest, last_end = np.maximum.reduceat(start, first), np.maximum.reduceat(end, first)
+    # Ranks ascend, so that of several latest ones the last stays.
+    last = np.flatnonzero(start == latest[instance])
+    late = np.empty(first.size, np.uint32)
+    late[instance[last]] = rank[last]
+    facts = collectives(trace).select(
+        "bytes", "dtype", "name", "grid", "nranks_at_least", "in_graph"
+    )
+    found = rows.select("instance", "comm", "op")[first].hstack(facts[rows["row"][first]])
+    found = found.with_columns(
+        n_seen=np.diff(first, append=instance.size),
+        first_start_ns=np.minimum.reduceat(start, first),
+        last_start_ns=latest,
+        last_end_ns=last_end,
+        transfer_ns=np.maximum(last_end - latest, 0),
+        skew_ns=np.maximum.reduceat(rows["wait_ns"].to_numpy(), first),
+        late_rank_id=late,
+        step=_first_known(rows["step"], instance, first.size),
+        clock_fault=latest > np.minimum.reduceat(end, first),
+        prov=np.minimum.reduceat(rows["prov"].to_numpy(), first),
+    )
+    return found.select(list(INSTANCE)).cast(INSTANCE)
+
+
+def _first_known(column: pl.Series, instance: NDArray[np.uint32], n: int) -> pl.Series:
+    """The first value of each collective that is not null."""
+    known = np.flatnonzero(column.is_not_null().to_numpy())[::-1]
+    at = np.full(n, -1, np.int64)
+    # Backwards, so that the first one stays.
+    at[instance[known]] = known
+    return column[pl.Series(at).set(pl.Series(at < 0), None).cast(pl.UInt32)]
+
+
+def firsts(members: pl.DataFrame) -> Rows:
+    """Return the first row of each collective in `Matching.members`: int64[instances]."""
+    instance = members["instance"].to_numpy()
+    new = np.append(np.ones(min(1, instance.size), np.bool_), instance[1:] != instance[:-1])
+    return np.flatnonzero(new)
+
+
+@view(of=[collectives, instances, matching])
+def last_starts(trace: Trace) -> pl.DataFrame:
+    """Return the latest start over the ranks, for each row of `collectives`.
+
+    Returns:
+        Frame of instance UInt32 and last_start_ns Int64, null for kernels that are not matched.
+    """
+    members, n = matching(trace).members, collectives(trace).height
+    row, instance = members["row"].to_numpy(), members["instance"].to_numpy()
+    of, latest = np.full(n, -1, np.int64), np.zeros(n, np.int64)
+    of[row] = instance
+    latest[row] = instances(trace)["last_start_ns"].to_numpy()[instance]
+    none = pl.Series(of < 0)
+    return pl.DataFrame(
+        {
+            "instance": pl.Series(of).set(none, None).cast(pl.UInt32),
+            "last_start_ns": pl.Series(latest).set(none, None),
+        }
+    )

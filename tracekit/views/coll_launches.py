@@ -16,15 +16,15 @@ _NODE_HOPS = 8
 _NO_THREAD = -1
 FACTS = pl.Schema(
     {
-        "what": pl.String(),
+        "what": pl.Categorical(),
         "comm": pl.UInt64(),
         "handle": pl.Int64(),
         "call_bytes": pl.Int64(),
-        "call_dtype": pl.String(),
+        "call_dtype": pl.Categorical(),
         "nranks": pl.Int64(),
         "rank": pl.Int64(),
         "fused_group": pl.Boolean(),
-        "told_by": pl.String(),
+        "told_by": pl.Categorical(),
     }
 )
 _FIELDS = ("what", "comm", "handle", "bytes", "dtype", "nranks", "rank")
@@ -37,17 +37,18 @@ def comm_kernels(trace: Trace) -> pl.DataFrame:
 
     Returns:
         Rows of `activity` plus activity UInt32 (row there), report, pid, context, stream,
-        graph_node Int64, launch_start_ns, launch_tid, step, layer and the columns of
-        `kernel_names`; in the order of `activity`.
+        graph_node Int64, launch_start_ns, launch_tid, step, and of `kernel_names` fused Boolean
+        and name, op and family as Categorical; in the order of `activity`.
     """
-    launches = attribution(trace).select("launch_start_ns", "launch_tid", "step", "layer")
+    launches = attribution(trace).select("launch_start_ns", "launch_tid", "step")
     names = kernel_names(trace).filter(pl.col("is_comm"))
     is_comm = activity(trace)["name_key"].is_in(names["name_key"].implode()).fill_null(value=False)
     at = is_comm.arg_true()
     work = pl.DataFrame({"activity": at.cast(pl.UInt32)}).hstack(activity(trace)[at])
     work = identified(trace, work.hstack(launches[at]))
     work = work.with_columns(recorded(trace, work, "graph_node"))
-    return work.join(names.drop("kind"), on="name_key", how="left", maintain_order="left")
+    texts = names.select("name_key", "fused", pl.col("name", "op", "family").cast(pl.Categorical))
+    return work.join(texts, on="name_key", how="left", maintain_order="left")
 
 
 @view("graph_nodes", of=[comm_kernels])
@@ -130,11 +131,11 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
         pl.coalesce("m_rank", "rank").alias("rank"),
         fused.alias("fused_group"),
         pl.when(told)
-        .then(pl.lit("payload"))
+        .then(pl.lit("payload", pl.Categorical))
         .when(pl.col("m_what").is_not_null())
-        .then(pl.lit("marker"))
+        .then(pl.lit("marker", pl.Categorical))
         .when(pl.col("what").is_not_null())
-        .then(pl.lit("range"))
+        .then(pl.lit("range", pl.Categorical))
         .alias("told_by"),
     ).cast(FACTS)
 
@@ -146,6 +147,8 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     summed. Any other count leaves the sizes unknown.
     """
     calls = host_calls(trace)
+    if found["group"].null_count() == found.height:
+        return found.select(*_FIELDS, fused_group=pl.lit(value=False))
     ending = pl.col("what") == "GroupEnd"
     rows = found.with_row_index("_row").with_columns(
         pl.when(ending).then("group").alias("_group"),

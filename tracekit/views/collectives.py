@@ -11,6 +11,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.views.activity import activity
 from tracekit.views.coll_calls import communicator_sizes, host_calls
 from tracekit.views.coll_launches import comm_kernels, launch_facts
+from tracekit.views.keys import row_numbers
 from tracekit.views.payloads import payloads
 
 __all__ = [
@@ -42,17 +43,17 @@ COLLECTIVES = pl.Schema(
         "stream": pl.Int64(),
         "start_ns": pl.Int64(),
         "end_ns": pl.Int64(),
-        "op": pl.String(),
+        "op": pl.Categorical(),
         "op_conflict": pl.Boolean(),
-        "comm": pl.String(),
+        "comm": pl.Categorical(),
         "comm_known": pl.Boolean(),
         "bytes": pl.Int64(),
-        "dtype": pl.String(),
+        "dtype": pl.Categorical(),
         "nranks": pl.Int64(),
         "nranks_at_least": pl.Int64(),
         "name_key": pl.UInt32(),
-        "name": pl.String(),
-        "grid": pl.String(),
+        "name": pl.Categorical(),
+        "grid": pl.Categorical(),
         "fused": pl.Boolean(),
         "launch_start_ns": pl.Int64(),
         "in_graph": pl.Boolean(),
@@ -150,17 +151,17 @@ def _name_facts(rows: pl.DataFrame) -> pl.DataFrame:
     names = rows.select("name_key", "name").unique("name_key", maintain_order=True)
     found = [classify(name or "") for name in names["name"]]
     return names.select("name_key").with_columns(
-        pl.Series("named_op", [f.named_op for f in found], pl.String),
-        pl.Series("name_dtype", [f.dtype for f in found], pl.String),
+        pl.Series("named_op", [f.named_op for f in found], pl.Categorical),
+        pl.Series("name_dtype", [f.dtype for f in found], pl.Categorical),
     )
 
 
 def _rank_ids(rows: pl.DataFrame) -> pl.Series:
     """Number the distinct (report, gpu, pid)."""
-    keys = rows.select("report", "gpu", "pid")
-    ranks = keys.unique().sort(keys.columns, nulls_last=False).with_row_index("rank_id")
-    found = keys.join(ranks, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
-    return found["rank_id"].cast(pl.UInt32)
+    number, ranks = row_numbers(rows.select("report", "gpu", "pid"))
+    order = ranks.with_row_index("_at").sort(ranks.columns, nulls_last=False)
+    place = order.with_row_index("rank_id").sort("_at")["rank_id"].cast(pl.UInt32)
+    return place[number]
 
 
 def _conflict() -> pl.Expr:
@@ -173,29 +174,39 @@ def _conflict() -> pl.Expr:
 
 def _with_communicator(rows: pl.DataFrame) -> pl.DataFrame:
     """Name the communicator; by order of first use on its rank where no id is known."""
-    family = pl.when(pl.col("family") == "nccl").then(pl.lit("nccl")).otherwise(pl.lit("custom"))
     rows = _with_stream_s_communicator(rows)
-    rows = rows.with_columns(
-        pl.concat_str(pl.lit("~"), family).alias("_family"),
-        pl.coalesce("handle", "stream").alias("_channel"),
-        pl.col("comm").is_not_null().alias("comm_known"),
-    )
-    unnamed = rows.filter(~pl.col("comm_known"))
+    rows = rows.with_columns(pl.col("comm").is_not_null().alias("comm_known"))
+    ids = rows["comm"].drop_nulls().unique().to_list()
+    known = pl.DataFrame({"comm": ids, "_id": [f"0x{c:016x}" for c in ids]}).cast(_NAMED)
+    rows = rows.join(known, on="comm", how="left", maintain_order="left")
+    label = pl.coalesce("_id", _in_order_of_use(rows)).alias("comm")
+    return rows.with_columns(label, pl.col("comm").alias("comm_id"))
+
+
+_NAMED = pl.Schema({"comm": pl.UInt64(), "_id": pl.Categorical()})
+
+
+def _in_order_of_use(rows: pl.DataFrame) -> pl.Series:
+    """Names of communicators without an id; null where there is one."""
+    nccl = pl.col("family") == "nccl"
+    family = pl.when(nccl).then(pl.lit("~nccl")).otherwise(pl.lit("~custom"))
     over = ["rank_id", "_family"]
+    columns = [family.alias("_family"), pl.coalesce("handle", "stream").alias("_channel")]
+    unnamed = rows.filter(~pl.col("comm_known")).select("rank_id", "start_ns", *columns)
     used = unnamed.group_by(*over, "_channel").agg(pl.col("start_ns").min())
     used = used.sort(*over, "start_ns", "_channel", nulls_last=True)
     used = used.with_columns(pl.int_range(pl.len()).over(over).alias("_nth")).drop("start_ns")
-    rows = rows.join(
-        used, on=[*over, "_channel"], how="left", nulls_equal=True, maintain_order="left"
+    named = pl.format("{}#{}", "_family", "_nth").cast(pl.Categorical).alias("_label")
+    found = unnamed.join(
+        used.with_columns(named),
+        on=[*over, "_channel"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )
-    ids = rows["comm"].drop_nulls().unique().to_list()
-    hexadecimal = pl.col("comm").replace_strict(
-        {c: f"0x{c:016x}" for c in ids}, default=None, return_dtype=pl.String
-    )
-    return rows.with_columns(
-        pl.coalesce(hexadecimal, pl.format("{}#{}", "_family", "_nth")).alias("comm"),
-        pl.col("comm").alias("comm_id"),
-    )
+    at = rows.select((~pl.col("comm_known")).arg_true()).to_series()
+    labels = pl.Series("_label", [None], pl.Categorical).new_from_index(0, rows.height)
+    return labels.scatter(at, found["_label"]) if found.height else labels
 
 
 def _with_stream_s_communicator(rows: pl.DataFrame) -> pl.DataFrame:
@@ -212,9 +223,11 @@ def _with_stream_s_communicator(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    grids = trace.frame("kernels").select("grid_x", "grid_y", "grid_z")[rows["row"]]
-    text = pl.format("{}x{}x{}", "grid_x", "grid_y", "grid_z").alias("grid")
-    return rows.with_columns(grids.select(text).to_series())
+    number, grids = row_numbers(
+        trace.frame("kernels").select("grid_x", "grid_y", "grid_z")[rows["row"]]
+    )
+    text = pl.format("{}x{}x{}", "grid_x", "grid_y", "grid_z").cast(pl.Categorical).alias("grid")
+    return rows.with_columns(grids.select(text).to_series()[number])
 
 
 def _with_sizes(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:

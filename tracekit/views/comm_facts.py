@@ -74,7 +74,7 @@ def comm_facts(trace: Trace) -> pl.DataFrame:
         of a clock alignment (0 within one report), null when a report is not aligned.
     """
     rows, counts, head = collectives(trace), collective_counts(trace), overview(trace)
-    gpus = sorted(set(rows["gpu"].drop_nulls()))
+    gpus = rows["gpu"].drop_nulls().unique().sort().to_list()
     users = queues(trace).select("gpu", "report", "pid").unique()
     pids = users.group_by("gpu").agg(pl.len().alias("n"))
     aligned = all(a.aligned for a in trace.alignment)

@@ -15,10 +15,9 @@ from tracekit.model.kernels import ApiKind, api_kind
 from tracekit.model.trace import Trace, view
 from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
-from tracekit.views.coll_instances import instances, matching
+from tracekit.views.coll_instances import last_starts
 from tracekit.views.collectives import collectives
 from tracekit.views.lanes import lanes
-from tracekit.views.strings import resolved
 
 __all__ = ["DEPENDENTS", "dependents", "host_waits"]
 
@@ -51,12 +50,12 @@ def host_waits(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of report UInt16, pid UInt32, start_ns Int64, end_ns Int64; sorted by end_ns.
     """
-    calls = trace.frame("runtime").select("report", "pid", "start_ns", "end_ns", "name_id")
-    names = calls.select("name_id", pl.col("name_id").alias("_id")).unique()
-    names = names.with_columns(pl.lit(None, pl.String).alias("name"))
-    names = resolved(names, trace.frame("strings"), "name", "name_id")
-    ids = [i for i, name in names.select("_id", "name").rows() if _waits(name)]
-    calls = calls.filter(pl.col("name_id").is_in(ids)).drop("name_id")
+    strings = trace.frame("strings")
+    named = strings.filter(pl.col("value").str.contains("Synchronize", literal=True))
+    ids = [i for i, name in named.select("id", "value").rows() if _waits(name)]
+    calls = trace.frame("runtime")
+    waiting = calls["name_id"].is_in(ids).fill_null(value=False)
+    calls = calls.select("report", "pid", "start_ns", "end_ns").filter(waiting)
     return calls.sort("end_ns", "start_ns", "report", "pid")
 
 
@@ -64,7 +63,7 @@ def _waits(name: str | None) -> bool:
     return api_kind(name or "") is ApiKind.SYNC
 
 
-@view(of=[attribution, collectives, lanes, host_waits, instances, matching])
+@view(of=[attribution, collectives, lanes, host_waits, last_starts])
 def dependents(trace: Trace) -> pl.DataFrame:
     """Return from when on something waited for each communication kernel.
 
@@ -104,12 +103,9 @@ def dependents(trace: Trace) -> pl.DataFrame:
 
 def _with_ends(trace: Trace) -> pl.DataFrame:
     """Communication kernels with the latest start of their collective."""
-    late = instances(trace).select("instance", "last_start_ns")
-    members = matching(trace).members.select("activity", "instance")
-    members = members.join(late, on="instance", how="left")
     columns = ["activity", "report", "gpu", "pid", "context", "stream", "rank_id"]
     rows = collectives(trace).select(*columns, "start_ns", "end_ns", "launch_start_ns")
-    rows = rows.join(members, on="activity", how="left", maintain_order="left")
+    rows = rows.hstack(last_starts(trace))
     latest = pl.coalesce("last_start_ns", "start_ns").clip(pl.col("start_ns"), pl.col("end_ns"))
     return rows.with_columns(latest.alias("last_start_ns"))
 

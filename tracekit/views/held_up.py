@@ -5,11 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.model.trace import Trace, view
-from tracekit.views.coll_instances import matching
 from tracekit.views.contention_loss import SLOWER_RATIO, contention_excess, mechanisms
 from tracekit.views.dependents import dependents
 from tracekit.views.queueing import collective_lags
-from tracekit.views.waits import waiting_members
+from tracekit.views.waits import waited_instances
 
 __all__ = ["FELT", "HELD_UP", "held_up", "loss_felt"]
 
@@ -62,7 +61,7 @@ def loss_felt(trace: Trace) -> pl.DataFrame:
     return found.select(list(FELT)).cast(FELT).sort(_PAIR, nulls_last=True)
 
 
-@view(of=[_excess, collective_lags, matching, waiting_members])
+@view(of=[_excess, collective_lags, waited_instances])
 def held_up(trace: Trace) -> pl.DataFrame:
     """Return what the findings on each communicator put at stake, alone and together.
 
@@ -73,15 +72,11 @@ def held_up(trace: Trace) -> pl.DataFrame:
         Frame of `HELD_UP`, sorted by comm: felt waiting for ranks (mean over ranks, without the
         first collective), felt queueing, slower transfers, and all of it counted once.
     """
-    waits = waiting_members(trace).filter(~pl.col("starting"))
-    waits = waits.group_by("comm", "instance").agg(
-        pl.col("wait_felt_ns").mean().alias("waiting_ns")
-    )
+    waited = pl.when(~pl.col("starting")).then("mean_wait_felt_ns").alias("waiting_ns")
+    rows = waited_instances(trace).select("comm", "instance", waited)
     lags = collective_lags(trace).filter(pl.col("queued") & ~pl.col("dependency"))
     lags = lags.drop_nulls("instance").select("instance", pl.col("felt_ns").alias("queueing_ns"))
     slower = _excess(trace).select("instance", pl.col("excess_ns").alias("slower_ns"))
-    comms = matching(trace).members.select("comm", "instance").unique()
-    rows = comms.join(waits.drop("comm"), on="instance", how="left")
     rows = rows.join(lags, on="instance", how="left").join(slower, on="instance", how="left")
     parts = ["waiting_ns", "queueing_ns", "slower_ns"]
     rows = rows.with_columns(pl.col(parts).fill_null(0))

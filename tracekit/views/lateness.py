@@ -11,9 +11,16 @@ from tracekit.numerics import intervals, shares
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
+from tracekit.views.coll_instances import firsts
+from tracekit.views.collectives import collectives
 from tracekit.views.lanes import Lanes, lanes
 from tracekit.views.overlap import queued_kernels
-from tracekit.views.waits import rank_labels, waiting_members
+from tracekit.views.waits import (
+    in_collective,
+    rank_labels,
+    waited_instances,
+    waiting_members,
+)
 
 __all__ = ["HOST_LATE", "IDLE", "LATENESS", "QUEUED", "lateness"]
 
@@ -42,7 +49,18 @@ SHOWN_ROWS = 6
 """Weighty rows of a step group: so many over all ranks, but at least one a rank."""
 
 
-@view(of=[attribution, lanes, waiting_members, queued_kernels, rank_labels])
+_VIEWS = (
+    attribution,
+    collectives,
+    lanes,
+    waited_instances,
+    waiting_members,
+    queued_kernels,
+    rank_labels,
+)
+
+
+@view(of=_VIEWS)
 def lateness(trace: Trace) -> pl.DataFrame:
     """Return what late ranks did that early ranks did not.
 
@@ -57,7 +75,7 @@ def lateness(trace: Trace) -> pl.DataFrame:
         streams count each, so shares may add up to more than 1. weighty: worth reading, the largest
         of a rank and what follows from `WEIGHTY_FRAC` on.
     """
-    rows = _segments(waiting_members(trace), queued_kernels(trace))
+    rows = _segments(trace)
     launched = attribution(trace)["launch_start_ns"]
     work = lanes(trace)
 
@@ -75,14 +93,24 @@ def lateness(trace: Trace) -> pl.DataFrame:
     return _differences(trace, pl.concat(parts, how="diagonal"))
 
 
-def _segments(members: pl.DataFrame, queued: pl.DataFrame) -> pl.DataFrame:
+def _segments(trace: Trace) -> pl.DataFrame:
     """Members with the time since the rank's previous collective; first ones left out."""
-    ready = queued.select("activity", pl.col("ready_ns").alias("_until_ns"))
-    members = members.join(ready, on="activity", how="left", maintain_order="left")
-    members = members.with_columns(pl.coalesce("_until_ns", "start_ns").alias("_until_ns"))
+    columns = ["instance", "row", "activity", "rank_id", "comm", "start_ns", "end_ns"]
+    ready = queued_kernels(trace).select("activity", pl.col("ready_ns").alias("_until_ns"))
+    rows = waiting_members(trace).select(columns)
+    rows = rows.join(ready, on="activity", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.coalesce("_until_ns", "start_ns").alias("_until_ns"))
     before = pl.col("end_ns").shift(1).over("comm", "rank_id")
-    rows = members.sort("comm", "rank_id", "instance").with_columns(before.alias("_since_ns"))
-    return rows.filter(pl.col("_since_ns").is_not_null().all().over("instance"))
+    # In the order of instances within a communicator, a rank's are in its own order.
+    rows = rows.with_columns(before.alias("_since_ns")).drop("comm", "activity", "end_ns")
+    known = rows["_since_ns"].is_not_null().to_numpy()
+    if rows.height:
+        start = firsts(rows)
+        known = np.repeat(np.logical_and.reduceat(known, start), np.diff(start, append=known.size))
+    rows = rows.filter(pl.Series(known, dtype=pl.Boolean))
+    process = collectives(trace).select("report", "gpu", "pid")
+    process = process[rows["row"]] if rows.height else process.clear()
+    return rows.drop("row").hstack(process)
 
 
 def _accounts(
@@ -105,13 +133,18 @@ def _accounts(
 def _differences(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     """What the late rank spent minus what the earliest spent, summed by kind."""
     spent = [c for c in rows.columns if c.startswith(_SPENT)]
-    rows = rows.with_columns(pl.col(spent).fill_null(0)).sort("instance")
-    late = rows.filter(pl.col("rank_id") == pl.col("late_rank_id"))
-    early = rows.sort("instance", "start_ns", "rank_id")
-    early = early.unique("instance", keep="first", maintain_order=True)
-    diff = late.select(
-        "instance", *_BY, "late_rank_id", "skew_ns", *(late[c] - early[c] for c in spent)
-    )
+    rows = rows.sort("instance", "rank_id")
+    start = rows["start_ns"].to_numpy()
+    first = firsts(rows)
+    count = np.diff(first, append=rows.height)
+    about = in_collective(trace, rows.select("instance")[first], *_BY, "late_rank_id", "skew_ns")
+    earliest = np.flatnonzero(start == np.repeat(np.minimum.reduceat(start, first), count))
+    early = earliest[firsts(rows.select("instance")[earliest])]
+    of_late = np.repeat(about["late_rank_id"].to_numpy(), count)
+    late = np.flatnonzero(rows["rank_id"].to_numpy() == of_late)
+    diff = about.with_columns(
+        rows[c].fill_null(0)[late] - rows[c].fill_null(0)[early] for c in spent
+    ).with_columns(pl.col(_BY).cast(pl.String))
     by = [*_BY, "late_rank_id"]
     found = diff.group_by(by).agg(pl.col(spent).sum())
     found = found.unpivot(spent, index=by, variable_name="what", value_name="extra_ns")

@@ -14,7 +14,7 @@ from tracekit.numerics.sweeps import BEFORE_ALL
 from tracekit.numerics.threads import each
 from tracekit.views.activity import WORK_KIND, activity
 from tracekit.views.attribution import steps
-from tracekit.views.coll_instances import instances, matching
+from tracekit.views.coll_instances import firsts, instances, last_starts, matching
 from tracekit.views.collectives import collectives
 from tracekit.views.lanes import COMM_KINDS, Lanes, lanes
 
@@ -38,6 +38,7 @@ MIN_LAG_NS = 20_000
 BUSY_FRAC = 0.9
 """Share of the lag during which other work must have kept the GPU busy."""
 _LANE = ["gpu", "pid", "stream"]
+_NO_LAG = -1
 KERNELS = pl.Schema(
     {
         "activity": pl.UInt32(),
@@ -72,12 +73,12 @@ class CommOverlap:
     by_kind: pl.DataFrame
 
 
-@view(of=[activity, collectives, instances, matching, lanes])
+@view(of=[activity, collectives, last_starts, lanes])
 def comm_overlap(trace: Trace) -> CommOverlap:
     """Return what ran beside each communication kernel."""
     rows = _with_windows(trace).with_row_index("_at")
     work = lanes(trace)
-    rows = rows.join(_previous_end(rows, work), on="activity", how="left", maintain_order="left")
+    rows = rows.hstack([_previous_end(rows, work)])
     ready = pl.max_horizontal("launch_start_ns", "_previous_end")
     launched = pl.col("launch_start_ns").is_not_null() & ~pl.col("in_graph")
     rows = rows.with_columns(pl.when(launched).then(ready).alias("ready_ns"))
@@ -127,28 +128,24 @@ def company_of(work: pl.DataFrame, group: pl.DataFrame) -> pl.DataFrame:
 
 def _with_windows(trace: Trace) -> pl.DataFrame:
     """Communication kernels with the start of the part in which they transfer."""
-    latest = matching(trace).members.select("activity", "instance")
-    latest = latest.join(
-        instances(trace).select("instance", "last_start_ns"), on="instance", how="left"
-    ).drop("instance")
     columns = ["activity", "report", "gpu", "pid", "context", "stream", "start_ns", "end_ns"]
     rows = collectives(trace).select(*columns, "launch_start_ns", "in_graph")
-    rows = rows.join(latest, on="activity", how="left", maintain_order="left")
+    rows = rows.hstack([last_starts(trace)["last_start_ns"]])
     begins = pl.when(pl.col("last_start_ns") < pl.col("end_ns")).then("last_start_ns")
     return rows.with_columns(pl.coalesce(begins, "start_ns").alias("window_start_ns"))
 
 
-def _previous_end(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> pl.DataFrame:
+def _previous_end(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> pl.Series:
     """When the stream of each communication kernel had finished everything before it."""
-    parts = []
-    for group in rows.select("activity", "gpu").partition_by("gpu"):
-        own = work[group["gpu"][0]]
-        at = np.sort(group["activity"].to_numpy())
-        free = own.stream_free(at.astype(np.int64) - own.first)
-        parts.append(pl.DataFrame({"activity": at, "_previous_end": free}))
-    empty = pl.DataFrame(schema={"activity": pl.UInt32, "_previous_end": pl.Int64})
-    found = pl.concat(parts) if parts else empty
-    return found.with_columns(pl.col("_previous_end").replace(BEFORE_ALL, None))
+    activity = rows["activity"].to_numpy()
+    order = np.argsort(activity, kind="stable")
+    at = activity[order].astype(np.int64)
+    free = np.empty(at.size, np.int64)
+    for lane in work.values():
+        begin, end = np.searchsorted(at, (lane.first, lane.first + lane.start.size))
+        free[order[begin:end]] = lane.stream_free(at[begin:end] - lane.first)
+    found = pl.Series("_previous_end", free)
+    return found.set(found == BEFORE_ALL, None)
 
 
 def _measured(
@@ -193,20 +190,24 @@ def contention_cases(trace: Trace) -> pl.DataFrame:
         partner String (null when alone), lag_ns Int64 (largest over ranks), step UInt32 and
         step_group String (of the lowest rank; null outside steps).
     """
-    overlap = comm_overlap(trace)
-    members = matching(trace).members.select("instance", "activity", "rank_id", "step")
-    per_rank = members.join(
-        overlap.kernels.select("activity", "overlap_frac", "lag_ns"), on="activity", how="left"
-    ).sort("instance", "rank_id")
-    folded = per_rank.group_by("instance", maintain_order=True).agg(
-        pl.col("overlap_frac").max(),
-        pl.col("lag_ns").max(),
-        pl.col("step").drop_nulls().first(),
+    overlap, members = comm_overlap(trace), matching(trace).members
+    first, own = firsts(members), overlap.kernels.select("overlap_frac", "lag_ns")
+    own = own[members["row"]] if members.height else own.clear()
+    lag = own["lag_ns"].fill_null(_NO_LAG).to_numpy()
+    rows = instances(trace)
+    if rows.height:
+        largest = pl.Series("lag_ns", np.maximum.reduceat(lag, first))
+        rows = rows.with_columns(
+            pl.Series("overlap_frac", np.maximum.reduceat(own["overlap_frac"].to_numpy(), first)),
+            largest.set(largest == _NO_LAG, None),
+        )
+    else:
+        rows = rows.hstack(own)
+    shared = members.select("instance", "activity").join(
+        overlap.by_kind, on="activity", how="inner"
     )
-    partners = _partners(members.join(overlap.by_kind, on="activity", how="inner"))
+    rows = rows.join(_partners(shared), on="instance", how="left", maintain_order="left")
     groups = steps(trace).select("step", pl.col("group").alias("step_group"))
-    rows = instances(trace).join(folded, on="instance", how="left", maintain_order="left")
-    rows = rows.join(partners, on="instance", how="left", maintain_order="left")
     rows = rows.join(groups, on="step", how="left", maintain_order="left")
     share = pl.col("overlap_frac")
     state = (

@@ -9,7 +9,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics.threads import each
 from tracekit.views.activity import activity, identified, queues
 from tracekit.views.attribution import attribution, steps
-from tracekit.views.coll_instances import matching
+from tracekit.views.coll_instances import last_starts
 from tracekit.views.collectives import collectives
 from tracekit.views.dependents import dependents
 from tracekit.views.lanes import lanes
@@ -53,7 +53,7 @@ _VIEWS = (
     queues,
     dependents,
     queued_kernels,
-    matching,
+    last_starts,
 )
 
 
@@ -109,9 +109,8 @@ def queueing(trace: Trace) -> pl.DataFrame:
 def _queued(trace: Trace) -> pl.DataFrame:
     """The communication kernels that count, with their lag and whether it was queueing."""
     held = queued_kernels(trace).select("activity", "ready_ns", "lag_ns")
-    members = matching(trace).members.select("activity", "instance")
     rows = collectives(trace).join(held, on="activity", how="left", maintain_order="left")
-    rows = rows.join(members, on="activity", how="left", maintain_order="left")
+    rows = rows.hstack([last_starts(trace)["instance"], _felt(trace)])
     matched = pl.col("instance").is_not_null()
     latest = pl.col("start_ns") == pl.col("start_ns").max().over("instance")
     # Members at the ragged ends of a matched communicator have no partner: they are left out.
@@ -119,21 +118,18 @@ def _queued(trace: Trace) -> pl.DataFrame:
     rows = rows.with_columns(single.alias("one_rank")).filter(single | (matched & latest))
     first = pl.col("activity") == pl.col("activity").min().over("instance")
     rows = rows.filter(~matched | first)
-    felt = _felt(trace)
-    rows = rows.join(felt, on="activity", how="left", maintain_order="left").with_columns(
-        pl.min_horizontal("lag_ns", "delay_felt_ns").alias("felt_ns")
+    return rows.with_columns(
+        pl.min_horizontal("lag_ns", "delay_felt_ns").alias("felt_ns"),
+        pl.col("lag_ns").is_not_null().alias("queued"),
     )
-    return rows.with_columns(pl.col("lag_ns").is_not_null().alias("queued"))
 
 
-def _felt(trace: Trace) -> pl.DataFrame:
+def _felt(trace: Trace) -> pl.Series:
     """What dependents waited for after the latest start, the most over the ranks."""
-    felt = dependents(trace).select("activity", "instance", "delay_felt_ns")
+    felt = dependents(trace).select("instance", "delay_felt_ns")
     most = pl.col("delay_felt_ns").max().over("instance")
-    return felt.select(
-        "activity",
-        pl.when(pl.col("instance").is_null()).then("delay_felt_ns").otherwise(most),
-    )
+    own = pl.when(pl.col("instance").is_null()).then("delay_felt_ns").otherwise(most)
+    return felt.select(own.alias("delay_felt_ns")).to_series()
 
 
 def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.views.attribution import steps
-from tracekit.views.coll_instances import instances, matching
+from tracekit.views.coll_instances import firsts, instances, matching
 from tracekit.views.collectives import collectives
 from tracekit.views.dependents import dependents
 from tracekit.views.step_time import CAPTURE, step_time
 
-__all__ = ["RANK_WAITS", "SKEW", "rank_labels", "rank_waits", "skews", "waiting_members"]
+__all__ = [
+    "RANK_WAITS",
+    "SKEW",
+    "in_collective",
+    "rank_labels",
+    "rank_waits",
+    "skews",
+    "waited_instances",
+    "waiting_members",
+]
 
 SETTLED_FROM = 20
 """From so many collectives on, the first of a communicator is left out: ranks do not start
 recording at one instant."""
 _BY = ["comm", "op", "step_group"]
+_TEXTS = pl.col(_BY).cast(pl.String)
 RANK_WAITS = pl.Schema(
     {
         "comm": pl.String(),
@@ -90,29 +101,66 @@ def rank_labels(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view(of=[dependents, instances, matching, steps, step_time])
+@view(of=[dependents, matching])
 def waiting_members(trace: Trace) -> pl.DataFrame:
-    """Members of matched collectives with skew, transfer and step group of their collective."""
-    columns = ["instance", "skew_ns", "transfer_ns", "late_rank_id", "last_start_ns", "last_end_ns"]
-    rows = matching(trace).members.join(
-        instances(trace).select(columns), on="instance", how="left", maintain_order="left"
-    )
-    felt = dependents(trace).select("activity", "wait_felt_ns")
-    rows = rows.join(felt, on="activity", how="left", maintain_order="left")
-    # Waits below the error of the clocks count as none.
-    rows = rows.with_columns(pl.min_horizontal("wait_felt_ns", "wait_ns").alias("wait_felt_ns"))
-    groups = steps(trace).select("step", pl.col("group").alias("step_group"))
-    rows = rows.join(groups, on="step", how="left", maintain_order="left")
-    label = pl.col("step_group").sort_by("rank_id").drop_nulls().first().over("instance")
-    rows = rows.with_columns(label.alias("step_group"))
+    """Return the members of matched collectives with what something waited through.
+
+    Returns:
+        `Matching.members` plus wait_felt_ns Int64. Waits below the error of the clocks count as
+        none.
+    """
+    members = matching(trace).members
+    felt = dependents(trace)["wait_felt_ns"]
+    felt = felt[members["row"]] if members.height else felt.clear()
+    shorter = pl.min_horizontal("wait_felt_ns", "wait_ns").alias("wait_felt_ns")
+    return members.hstack([felt]).with_columns(shorter)
+
+
+@view(of=[instances, steps, step_time, waiting_members])
+def waited_instances(trace: Trace) -> pl.DataFrame:
+    """Return one row per matched collective: how long its ranks waited.
+
+    Returns:
+        Frame of instance, comm, op, skew_ns, transfer_ns, late_rank_id, last_start_ns,
+        last_end_ns and prov of `instances`, step_group Categorical (null outside steps), starting
+        Boolean (the first of its communicator, see `SETTLED_FROM`), and mean_wait_ns and
+        mean_wait_felt_ns Float64, means over ranks; a row a row of `instances`.
+    """
+    columns = ["instance", "comm", "op", "skew_ns", "transfer_ns", "late_rank_id"]
+    rows = instances(trace).select(*columns, "last_start_ns", "last_end_ns", "step", "prov")
+    rows = rows.with_columns(pl.col("comm", "op").cast(pl.Categorical))
+    groups = steps(trace).select("step", pl.col("group").cast(pl.Categorical).alias("step_group"))
+    rows = rows.join(groups, on="step", how="left", maintain_order="left").drop("step")
     if step_time(trace)["step_group"].eq(CAPTURE).all():
-        rows = rows.with_columns(pl.lit(CAPTURE).alias("step_group"))
+        rows = rows.with_columns(pl.lit(CAPTURE, pl.Categorical).alias("step_group"))
     first = pl.col("instance") == pl.col("instance").min().over("comm")
-    settled = pl.col("instance").n_unique().over("comm") >= SETTLED_FROM
-    return rows.with_columns((first & settled).alias("starting"))
+    settled = pl.len().over("comm") >= SETTLED_FROM
+    rows = rows.with_columns((first & settled).alias("starting"))
+    members = waiting_members(trace)
+    start = firsts(members)
+    n = np.diff(start, append=members.height)
+    means = {
+        f"mean_{c}": np.add.reduceat(members[c].to_numpy(), start) / n
+        if n.size
+        else np.zeros(0, np.float64)
+        for c in ("wait_ns", "wait_felt_ns")
+    }
+    return rows.with_columns(**{name: pl.Series(mean) for name, mean in means.items()})
 
 
-@view(of=[waiting_members, rank_labels, step_time])
+def in_collective(trace: Trace, members: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Return `members` with columns of `waited_instances`.
+
+    Args:
+        trace: The run.
+        members: Has the column ``instance``.
+        columns: Which.
+    """
+    of = waited_instances(trace).select(columns)
+    return members.hstack(of[members["instance"]] if members.height else of.clear())
+
+
+@view(of=[waited_instances, waiting_members, rank_labels, step_time])
 def rank_waits(trace: Trace) -> pl.DataFrame:
     """Return how long each rank waited in its collectives, per step group.
 
@@ -124,8 +172,10 @@ def rank_waits(trace: Trace) -> pl.DataFrame:
         time in that group without the wait in the first collective.
     """
     labels = rank_labels(trace).select("rank_id", "rank", "report", "pid")
+    columns = ["instance", "comm", "op", "rank_id", "wait_ns", "wait_felt_ns", "xfer_ns"]
+    members = waiting_members(trace).select(columns)
     found = (
-        waiting_members(trace)
+        in_collective(trace, members, "late_rank_id", "starting", "step_group")
         .group_by(*_BY, "rank_id")
         .agg(
             pl.len().alias("n"),
@@ -137,7 +187,7 @@ def rank_waits(trace: Trace) -> pl.DataFrame:
             pl.col("xfer_ns").median().alias("xfer_median_ns"),
         )
     )
-    found = found.join(labels, on="rank_id", how="left")
+    found = found.join(labels, on="rank_id", how="left").with_columns(_TEXTS)
     times = step_time(trace).select("report", "pid", "step_group", "time_ns")
     found = found.join(times, on=["report", "pid", "step_group"], how="left")
     found = found.with_columns(pl.col("time_ns") - pl.col("first_wait_ns"))
@@ -146,7 +196,7 @@ def rank_waits(trace: Trace) -> pl.DataFrame:
     return found.cast(RANK_WAITS).sort(*_BY, "rank_id", nulls_last=True)
 
 
-@view(of=[waiting_members, step_time])
+@view(of=[waited_instances, step_time])
 def skews(trace: Trace) -> pl.DataFrame:
     """Return skew against transfer, per communicator, operation and step group.
 
@@ -155,23 +205,29 @@ def skews(trace: Trace) -> pl.DataFrame:
         all ranks came at the mean moment; mean_wait_felt_ns the part of it through which something
         waited. time_ns is the mean step time of the ranks, without the first collective's wait.
     """
-    rows = waiting_members(trace)
-    each = _each(rows)
+    each = waited_instances(trace)
     normal = each.filter(~pl.col("starting"))
     worst = normal.sort("skew_ns", "instance", descending=[True, False])
-    worst = worst.group_by(_BY, maintain_order=True).agg(
-        (pl.col("last_start_ns") - pl.col("skew_ns")).first().alias("worst_start_ns"),
-        pl.col("last_end_ns").first().alias("worst_end_ns"),
+    worst = (
+        worst.with_columns(_TEXTS)
+        .group_by(_BY, maintain_order=True)
+        .agg(
+            (pl.col("last_start_ns") - pl.col("skew_ns")).first().alias("worst_start_ns"),
+            pl.col("last_end_ns").first().alias("worst_end_ns"),
+        )
     )
-    found = each.group_by(_BY).agg(
-        pl.len().alias("n"),
-        pl.col("skew_ns").median().alias("skew_median_ns"),
-        pl.col("transfer_ns").median().alias("transfer_median_ns"),
-        pl.col("wait_ns").filter(~pl.col("starting")).sum().round().alias("mean_wait_ns"),
-        pl.col("wait_felt_ns").filter(~pl.col("starting")).sum().round().alias("mean_wait_felt_ns"),
-        pl.col("wait_ns").filter("starting").sum().round().alias("_first_ns"),
-        pl.col("skew_ns").filter("starting").max().alias("first_skew_ns"),
-        pl.col("prov").min(),
+    found = (
+        each.with_columns(_TEXTS)
+        .group_by(_BY)
+        .agg(
+            pl.len().alias("n"),
+            pl.col("skew_ns").median().alias("skew_median_ns"),
+            pl.col("transfer_ns").median().alias("transfer_median_ns"),
+            pl.col("mean_wait_ns", "mean_wait_felt_ns").filter(~pl.col("starting")).sum().round(),
+            pl.col("mean_wait_ns").filter("starting").sum().round().alias("_first_ns"),
+            pl.col("skew_ns").filter("starting").max().alias("first_skew_ns"),
+            pl.col("prov").min(),
+        )
     )
     times = step_time(trace).group_by("step_group").agg(pl.col("time_ns").mean())
     found = found.join(times, on="step_group", how="left")
@@ -182,10 +238,3 @@ def skews(trace: Trace) -> pl.DataFrame:
     )
     found = found.with_columns(ratio.alias("skew_over_transfer")).select(list(SKEW))
     return found.cast(SKEW).sort(_BY, nulls_last=True)
-
-
-def _each(rows: pl.DataFrame) -> pl.DataFrame:
-    """One row a collective, with the mean waits over the ranks."""
-    waits = rows.group_by("instance").agg(pl.col("wait_ns", "wait_felt_ns").mean())
-    once = rows.unique("instance", maintain_order=True).drop("wait_ns", "wait_felt_ns")
-    return once.join(waits, on="instance", how="left")
