@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,22 +21,6 @@ SEGMENTS = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 600), st.integers(0, 300)), max_size=15
 )
 UNIT = 1 << 18
-
-KERNELS = (overfetch.count_granules,)
-
-
-@pytest.fixture(params=["machine code", "plain Python"], scope="module", autouse=True)
-def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every property holds for what Numba makes of the kernels and for what they say."""
-    before = [kernel._dispatcher for kernel in KERNELS]
-    for kernel in KERNELS:
-        kernel._dispatcher = kernel.python
-        if request.param == "machine code":
-            kernel._dispatcher = None
-            kernel.build()
-    yield
-    for kernel, dispatcher in zip(KERNELS, before, strict=True):
-        kernel._dispatcher = dispatcher
 
 
 def measure(rows: list[tuple[int, ...]], shift: int = 0) -> strides.Layout:

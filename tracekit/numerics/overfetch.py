@@ -14,8 +14,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics.jit import SMALL, compiled
-
 Int64: TypeAlias = NDArray[np.int64]
 Float64: TypeAlias = NDArray[np.float64]
 
@@ -144,10 +142,6 @@ def sums(values: Int64, first: Int64) -> Int64:
     return total
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1]))(ro(int64[::1]), ro(int64[::1]), ro(int64[::1]), int64)",
-    interpret_below=SMALL,
-)
 def count_granules(
     address: Int64, size_bytes: Int64, first: Int64, granule_bytes: int
 ) -> tuple[Int64, Int64]:
@@ -162,15 +156,21 @@ def count_granules(
     Returns:
         ``(touched, distinct)``, int64[g] each: counted for each segment, and once for the run.
     """
-    touched = np.zeros(first.size, np.int64)
-    distinct = np.zeros(first.size, np.int64)
-    for group in range(first.size):
-        stop = first[group + 1] if group + 1 < first.size else address.size
-        beyond = np.int64(-1)
-        for row in range(first[group], stop):
-            begin = address[row] // granule_bytes
-            end = (address[row] + size_bytes[row] - 1) // granule_bytes + 1
-            touched[group] += end - begin
-            distinct[group] += max(0, end - max(begin, beyond))
-            beyond = max(beyond, end)
-    return touched, distinct
+    begin = address // granule_bytes
+    end = (address + size_bytes - 1) // granule_bytes + 1
+    fresh = np.maximum(begin, _reached_before(begin, end, first))
+    return sums(end - begin, first), sums(np.maximum(end - fresh, 0), first)
+
+
+def _reached_before(begin: Int64, end: Int64, first: Int64) -> Int64:
+    """Largest end of the rows before each row of a run; its own begin for the first."""
+    reached = np.empty_like(end)
+    reached[1:] = end[:-1]
+    reached[first] = begin[first]
+    falls = np.flatnonzero(end[1:] < reached[1:]) + 1
+    # Where a segment ends before the one that begins earlier, those behind have to look further.
+    for run in np.unique(np.searchsorted(first, falls, side="right") - 1).tolist():
+        stop = first[run + 1] if run + 1 < first.size else end.size
+        own = reached[first[run] : stop]
+        np.maximum.accumulate(own, out=own)
+    return reached
