@@ -23,7 +23,7 @@ def test_by_kind_sorts_by_kind_and_time(rows, in_order, compiled):
     expected = sorted(rows, key=lambda row: row[:2])  # stable
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets, "SMALL", 0 if compiled else 1 << 30)
-        count, moved, carried = buckets.by_kind(kinds.astype(np.uint16), times, values, 6)
+        count, moved, carried = buckets.by_kind(kinds.astype(np.uint32), times, values, 6)
     assert count.tolist() == [sum(row[0] == kind for row in rows) for kind in range(6)]
     assert moved.tolist() == [row[1] for row in expected]
     assert carried.tolist() == [row[2] for row in expected]

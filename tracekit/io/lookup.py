@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    pass
+
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
 
 __all__ = ["Coded", "coded", "looked_up"]
 
@@ -17,8 +23,8 @@ DIRECT_SPAN = 256
 NONE = -1
 """Stands for null on the way."""
 
-Coded: TypeAlias = "tuple[list[int | None], NDArray[Any] | int]"
-"""Possible values of a column, and the place of each row's value among them: integers[n], or one
+Coded: TypeAlias = "tuple[list[int | None], NDArray[np.uint32] | int]"
+"""Possible values of a column, and the place of each row's value among them: uint32[n], or one
 for all."""
 
 
@@ -39,30 +45,38 @@ def coded(column: pl.Series) -> Coded:
         return [low], 0
     if high - low < DIRECT_SPAN:
         wide = column.cast(pl.Int64) if has_null else column
-        places = wide.fill_null(high + 1).to_numpy() - low
+        places = np.empty(len(column), np.uint32)
+        np.subtract(wide.fill_null(high + 1).to_numpy(), low, out=places, casting="unsafe")
         return [*range(low, high + 1), *([None] if has_null else [])], places
     values = column.drop_nulls().unique().sort()
-    found = np.searchsorted(values.to_numpy(), column.fill_null(low).to_numpy())
+    found = np.searchsorted(values.to_numpy(), column.fill_null(low).to_numpy()).astype(np.uint32)
     if not has_null:
         return list(values), found
-    return [*values, None], np.where(column.is_null().to_numpy(), len(values), found)
+    found[column.is_null().to_numpy()] = len(values)
+    return [*values, None], found
 
 
-def looked_up(name: str, of: Sequence[pl.Series], value: Callable[..., int | None]) -> pl.Series:
+def looked_up(
+    name: str,
+    of: Sequence[pl.Series],
+    value: Callable[..., int | None],
+    dtype: PolarsDataType = pl.Int16,
+) -> pl.Series:
     """Work out a column from others of few distinct values.
 
     Args:
         name: Name of the result.
         of: Columns of the same height, of 32-bit or 64-bit integers.
-        value: Result for one value (or None) of each of them, 0..32767; None is null.
+        value: Result for one value (or None) of each of them, 0 or more; None is null.
+        dtype: Dtype of the result: Int16 or Int32.
 
     Returns:
-        An Int16 column.
+        A column of that dtype.
     """
     height = len(of[0])
     parts = [coded(column) for column in of]
     shape = tuple(len(values) for values, _ in parts)
-    table = np.empty(shape, np.int16)
+    table = np.empty(shape, np.int16 if dtype == pl.Int16 else np.int32)
     for place in np.ndindex(*shape):
         found = value(*(values[i] for (values, _), i in zip(parts, place, strict=True)))
         table[place] = NONE if found is None else found
@@ -71,14 +85,17 @@ def looked_up(name: str, of: Sequence[pl.Series], value: Callable[..., int | Non
         if len(values) > 1 and (table == first).all():
             # Nothing depends on this column.
             table, parts[axis] = first, ([None], 0)
-    places: NDArray[Any] | int = 0
+    places: NDArray[np.uint32] | int = 0
     for size, (_, part) in zip(table.shape, parts, strict=True):
-        if not isinstance(part, int):
-            places = part if isinstance(places, int) else places * size + part
+        if isinstance(part, int):
+            continue
+        if not isinstance(places, int):
+            part += places * np.uint32(size)
+        places = part
     if isinstance(places, int):
         only = None if table.item() == NONE else int(table.item())
-        return pl.repeat(only, height, dtype=pl.Int16, eager=True).alias(name)
-    column = pl.Series(name, table.ravel().take(places))
+        return pl.repeat(only, height, dtype=dtype, eager=True).alias(name)
+    column = pl.Series(name, table.ravel()).gather(pl.Series(places))
     if not (table == NONE).any():
         return column
     return pl.select(pl.when(column != NONE).then(column).alias(name)).to_series()

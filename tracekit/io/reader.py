@@ -14,8 +14,6 @@ from dataclasses import replace
 import polars as pl
 
 from tracekit.errors import InputError
-from tracekit.io.lookup import looked_up
-from tracekit.io.samples import named
 from tracekit.io.source import Cells, Part, RowFilter, TableSource
 from tracekit.model.catalog import CATALOG, CatalogTable, Field
 from tracekit.model.trace import Report
@@ -196,41 +194,6 @@ class ReportReader:
         for piece in self._source.batches(raw, {"start": pl.Int64}):
             yield piece.get_column("start").drop_nulls()
 
-    def metric_rows(
-        self, metrics: Collection[str], window: tuple[int, int] | None = None
-    ) -> pl.DataFrame:
-        """Return the samples of the named counters, filtered while reading.
-
-        Args:
-            metrics: Exact names.
-            window: Half-open time of this report, ns; None for all.
-
-        Returns:
-            Frame of report, type_id, name (an Enum of the names in order), t_ns, value.
-        """
-        kind = pl.Enum(sorted(metrics))
-        names = self.load("metric_names").filter(pl.col("name").is_in(list(metrics)))
-        raw = self.table_name("gpu_metrics")
-        if raw is None or names.is_empty():
-            return _sample_schema(kind).to_frame()
-        where = [RowFilter("metricId", isin=tuple(sorted(set(names["metric"]))))]
-        if window is not None:
-            where.append(RowFilter("timestamp", low=window[0], high=window[1]))
-        rows = self.load("gpu_metrics", where)
-        known = names.select(pl.col("name").cast(kind).to_physical(), "metric", "type_id")
-        if names["type_id"].null_count():
-            # A report without device types (older exports) has one name list for all devices.
-            plain = {metric: code for code, metric, _ in reversed(known.rows())}
-            code = looked_up("name", [rows["metric"]], plain.get)
-        else:
-            full = {(type_id, metric): code for code, metric, type_id in reversed(known.rows())}
-            of = [rows["type_id"], rows["metric"]]
-            code = looked_up("name", of, lambda *key: full.get(key))
-        if code.null_count():
-            rows, code = rows.filter(code.is_not_null()), code.drop_nulls()
-        name = named(code.cast(pl.UInt32), kind)
-        return rows.select("report", "type_id", name, "t_ns", "value")
-
     def _describe(self, index: int, name: str, fingerprint: str) -> Report:
         export = self._pairs("META_DATA_EXPORT EXPORT_META_DATA")
         capture = self._pairs("META_DATA_CAPTURE")
@@ -283,11 +246,6 @@ class ReportReader:
             return {}
         frame = self._source.read(raw, {"name": pl.String, "value": pl.String})
         return dict(frame.drop_nulls().iter_rows())
-
-
-def _sample_schema(names: pl.Enum) -> pl.Schema:
-    wide = dict.fromkeys(("t_ns", "value"), pl.Int64())
-    return pl.Schema({"report": pl.UInt16(), "type_id": pl.Int64(), "name": names, **wide})
 
 
 def _all_valid(start: pl.Series, end: pl.Series, *, may_be_empty: bool) -> bool:

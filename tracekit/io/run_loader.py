@@ -11,7 +11,7 @@ import polars as pl
 from tracekit.io.lookup import looked_up
 from tracekit.io.ncu_input import NcuInput
 from tracekit.io.reader import ReportReader
-from tracekit.io.samples import SAMPLE_COLUMNS, in_time, no_samples
+from tracekit.io.samples import by_counter, metric_rows, no_samples
 from tracekit.io.source import RowFilter
 from tracekit.model.catalog import CATALOG
 from tracekit.model.trace import Gpu
@@ -69,14 +69,21 @@ class RunLoader:
         """Return samples of the named counters with physical GPUs, negative times dropped."""
         parts = [self._samples(i, metrics) for i in range(len(self._readers))]
         if len(parts) > 1:  # two reports of one host may hold the same samples
-            return in_time(pl.concat(parts).unique(maintain_order=True))
-        if parts:
-            return in_time(parts[0])
-        return no_samples(metrics)
+            rows = pl.concat(parts).unique(maintain_order=True)
+            return rows.sort("gpu", "name", "t_ns", maintain_order=True)
+        return parts[0] if parts else no_samples(metrics)
 
     def _samples(self, index: int, metrics: Collection[str]) -> pl.DataFrame:
         reader = self._readers[index]
-        rows = reader.metric_rows(metrics, self._own_window(index))
+        rows, counter = metric_rows(reader, metrics, self._own_window(index))
+
+        def kind(type_id: int | None, metric: int | None) -> int | None:
+            number, gpu = counter(type_id, metric), self._gpu_of(index, type_id)
+            return number if number is None or gpu is None else (gpu + 1) * len(metrics) + number
+
+        kinds = looked_up("kind", [rows["type_id"], rows["metric"]], kind, pl.Int32)
+        rows = rows.select("type_id", kinds, "t_ns", "value")
+        rows = rows.drop_nulls("kind") if kinds.null_count() else rows
         early = pl.col("t_ns") < 0
         if rows.select(early.any()).item():
             # Sampling times, not rows: their number must not depend on which counters were asked.
@@ -84,8 +91,8 @@ class RunLoader:
             times = rows.filter(early).select("type_id", "t_ns").unique().height
             dropped["sampled before the capture"] = times
             rows = rows.filter(~early)
-        rows = rows.with_columns(self._metric_gpu(index, rows["type_id"]))
-        return self._shifted(index, "gpu_metrics", rows.select(SAMPLE_COLUMNS))
+        rows = self._shifted(index, "gpu_metrics", rows.drop("type_id"))
+        return by_counter(rows, index, metrics)
 
     def _one(self, index: int, name: str) -> pl.DataFrame:
         frame = self._readers[index].load(name, self._filters(index, name))
@@ -129,8 +136,12 @@ class RunLoader:
         return frame.filter(begun if name == "nvtx" else begun & (pl.col("end_ns") > low))
 
     def _metric_gpu(self, index: int, type_id: pl.Series) -> pl.Series:
+        return looked_up("gpu", [type_id], lambda value: self._gpu_of(index, value))
+
+    def _gpu_of(self, index: int, type_id: int | None) -> int | None:
+        """The GPU of a device type, whose lowest byte is the id of the GPU in the report."""
         ids = {g & 0xFF: k for g, k in self._gpu_ids[index].items()}
-        return looked_up("gpu", [type_id], lambda t: None if t is None else ids.get(t & 0xFF))
+        return None if type_id is None else ids.get(type_id & 0xFF)
 
     def _with_gpu(self, index: int, frame: pl.DataFrame) -> pl.DataFrame:
         known = self._by_device[index]

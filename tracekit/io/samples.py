@@ -1,17 +1,52 @@
-"""Samples of hardware counters in the order that views want: each counter of a GPU in one piece."""
+"""Samples of hardware counters, read and put in the order that views want."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import TypeAlias
 
 import numpy as np
 import polars as pl
 
+from tracekit.io.reader import ReportReader
+from tracekit.io.source import RowFilter
 from tracekit.numerics.buckets import by_kind
 
-__all__ = ["SAMPLE_COLUMNS", "in_time", "named", "no_samples"]
+__all__ = ["CounterOf", "by_counter", "metric_rows", "no_samples"]
 
-SAMPLE_COLUMNS = ("report", "gpu", "name", "t_ns", "value")
+CounterOf: TypeAlias = Callable[[int | None, int | None], int | None]
+"""Device type and metric id to the number of the counter among the names in order; None for
+counters that were not asked for."""
+
+
+def metric_rows(
+    reader: ReportReader, metrics: Collection[str], window: tuple[int, int] | None = None
+) -> tuple[pl.DataFrame, CounterOf]:
+    """Read the samples of the named counters, filtered while reading.
+
+    Args:
+        reader: The report.
+        metrics: Exact names.
+        window: Half-open time of this report, ns; None for all.
+
+    Returns:
+        The canonical frame ``gpu_metrics``, which may hold rows of further counters, and what
+        tells them apart.
+    """
+    names = reader.load("metric_names").filter(pl.col("name").is_in(list(metrics)))
+    ids = tuple(sorted(set(names["metric"])))
+    where = [RowFilter("metricId", isin=ids)]
+    if window is not None:
+        where.append(RowFilter("timestamp", low=window[0], high=window[1]))
+    rows = reader.load("gpu_metrics", where)
+    number = {name: place for place, name in enumerate(sorted(metrics))}
+    known = names.select("type_id", "metric", "name").rows()[::-1]  # the first one counts
+    if names["type_id"].null_count():
+        # A report without device types (older exports) has one name list for all devices.
+        plain = {metric: number[name] for _, metric, name in known}
+        return rows, lambda _, metric: plain.get(metric)
+    full = {(type_id, metric): number[name] for type_id, metric, name in known}
+    return rows, lambda type_id, metric: full.get((type_id, metric))
 
 
 def no_samples(metrics: Collection[str]) -> pl.DataFrame:
@@ -20,50 +55,41 @@ def no_samples(metrics: Collection[str]) -> pl.DataFrame:
     Args:
         metrics: Exact names.
     """
-    kinds = (pl.UInt16(), pl.Int16(), pl.Enum(sorted(metrics)), pl.Int64(), pl.Int64())
-    return pl.Schema(dict(zip(SAMPLE_COLUMNS, kinds, strict=True))).to_frame()
+    nothing = np.empty(0, np.int64)
+    return _frame(0, sorted(metrics), np.zeros(len(metrics), np.int64), nothing, nothing)
 
 
-def named(codes: pl.Series, kind: pl.Enum) -> pl.Series:
-    """Return categories by their number.
-
-    Args:
-        codes: UInt32, below the number of categories.
-        kind: The categories.
-    """
-    return pl.Series("name", kind.categories, dtype=kind).gather(codes)
-
-
-def in_time(samples: pl.DataFrame) -> pl.DataFrame:
-    """Sort samples by GPU, name and time.
+def by_counter(rows: pl.DataFrame, report: int, metrics: Collection[str]) -> pl.DataFrame:
+    """Sort the samples of a report by GPU, name and time.
 
     Args:
-        samples: `SAMPLE_COLUMNS` of one report, the name an Enum in order of the alphabet.
+        rows: kind (``(gpu + 1) * len(metrics)`` and the number of the name, the GPU -1 where it is
+            unknown), t_ns, value.
+        report: Index of the report.
+        metrics: Exact names.
 
     Returns:
-        The same rows; a null GPU comes first, rows that agree in all three keep their order.
+        Frame of report, gpu, name (an Enum of the names in order), t_ns, value. A null GPU comes
+        first; rows that agree in all three keep their order.
     """
-    kind = samples["name"].dtype
-    assert isinstance(kind, pl.Enum)
-    names = max(len(kind.categories), 1)
-    gpu = samples["gpu"].fill_null(-1).to_numpy().astype(np.int64) + 1
-    n_kinds = (int(gpu.max(initial=0)) + 1) * names
-    if n_kinds > 1 << 16 or samples["report"].n_unique() > 1:
-        return samples.sort("gpu", "name", "t_ns", maintain_order=True)
-    gpu *= names
-    gpu += samples["name"].to_physical().to_numpy()
-    times, values = (np.ascontiguousarray(samples[c].to_numpy()) for c in ("t_ns", "value"))
-    count, times, values = by_kind(gpu.astype(np.uint16), times, values, n_kinds)
-    index = np.arange(n_kinds)
-    owner = pl.Series("gpu", np.repeat((index // names - 1).astype(np.int16), count))
-    name = pl.Series(np.repeat((index % names).astype(np.uint32), count))
-    return pl.DataFrame(
-        {
-            "gpu": owner if gpu.min(initial=names) >= names else owner.replace(-1, None),
-            "name": named(name, kind),
-            "t_ns": times,
-            "value": values,
-        }
-    ).select(
-        pl.lit(samples["report"].first(), pl.UInt16).alias("report"), "gpu", "name", "t_ns", "value"
-    )
+    kinds = rows["kind"].to_numpy().astype(np.uint32)
+    n_kinds = (int(kinds.max(initial=0)) // max(len(metrics), 1) + 1) * len(metrics)
+    times, values = (np.ascontiguousarray(rows[c].to_numpy()) for c in ("t_ns", "value"))
+    return _frame(report, sorted(metrics), *by_kind(kinds, times, values, n_kinds))
+
+
+def _frame(
+    report: int,
+    names: list[str],
+    count: np.ndarray[tuple[int], np.dtype[np.int64]],
+    times: np.ndarray[tuple[int], np.dtype[np.int64]],
+    values: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> pl.DataFrame:
+    index = np.arange(count.size)
+    gpu = pl.Series("gpu", np.repeat((index // max(len(names), 1) - 1).astype(np.int16), count))
+    if count[: len(names)].any():
+        gpu = gpu.replace(-1, None)
+    name = pl.Series("name", names, dtype=pl.Enum(names))
+    place = pl.Series(np.repeat((index % max(len(names), 1)).astype(np.uint32), count))
+    samples = {"gpu": gpu, "name": name.gather(place), "t_ns": times, "value": values}
+    return pl.DataFrame(samples).select(pl.lit(report, pl.UInt16).alias("report"), *samples)

@@ -15,12 +15,12 @@ Int64: TypeAlias = NDArray[np.int64]
 
 
 def by_kind(
-    kinds: NDArray[np.uint16], times: Int64, values: Int64, n_kinds: int
+    kinds: NDArray[np.uint32], times: Int64, values: Int64, n_kinds: int
 ) -> tuple[Int64, Int64, Int64]:
     """Sort pairs of a time and a value by kind and time.
 
     Args:
-        kinds: uint16[n], below `n_kinds`.
+        kinds: uint32[n], below `n_kinds`.
         times: int64[n], ns; usually ascending within each kind already, which makes it cheap.
         values: int64[n].
         n_kinds: Number of kinds.
@@ -43,10 +43,10 @@ def by_kind(
 
 
 @compiled(
-    "boolean(ro(uint16[::1]), ro(int64[::1]), ro(int64[::1]), int64[::1], int64[::1], int64[::1])"
+    "boolean(ro(uint32[::1]), ro(int64[::1]), ro(int64[::1]), int64[::1], int64[::1], int64[::1])"
 )
 def move(
-    kinds: NDArray[np.uint16],
+    kinds: NDArray[np.uint32],
     times: Int64,
     values: Int64,
     next_place: Int64,
@@ -56,7 +56,7 @@ def move(
     """Move pairs to where those of their kind begin, in the order in which they come.
 
     Args:
-        kinds: uint16[n].
+        kinds: uint32[n].
         times: int64[n].
         values: int64[n].
         next_place: int64[kinds]: where the next pair of each kind goes; advanced.
