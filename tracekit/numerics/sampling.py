@@ -66,8 +66,8 @@ class Cells(NamedTuple):
         """
         new = np.asarray(value)
         if new.dtype.kind in "iub":
-            return self._replace(value=new.astype(np.int64))
-        return self._replace(value=new.astype(np.float64))
+            return self._replace(value=new.astype(np.int64, copy=False))
+        return self._replace(value=new.astype(np.float64, copy=False))
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,13 @@ def cells(timestamps: ArrayLike, values: ArrayLike, edge: Edge = "leading") -> C
         times, value = times[order], value[order]
     steps = np.diff(times)
     period = int(np.median(steps)) if steps.size else 0
-    reach = np.where(steps > LOST_AFTER_PERIODS * period, period, steps)
+    if steps.size and steps.max() > LOST_AFTER_PERIODS * period:
+        steps = np.where(steps > LOST_AFTER_PERIODS * period, period, steps)
+    start, end = times, times
     if edge == "leading":
-        start, end = times, times + np.append(reach, period)[: times.size]
+        end = times + np.append(steps, period)[: times.size]
     else:
-        start, end = times - np.insert(reach, 0, period)[: times.size], times
+        start = times - np.insert(steps, 0, period)[: times.size]
     return Cells(start, end, value, period).with_value(value)
 
 

@@ -18,6 +18,18 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import sampling
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
+from tracekit.views.counter_names import (
+    DRAM,
+    GR_ACTIVE,
+    HIT_RATES,
+    LINK_RX,
+    LINK_TX,
+    MAIN_PART,
+    OCCUPANCY,
+    OTHERS,
+    SMS_ACTIVE,
+    TENSOR,
+)
 
 __all__ = [
     "DRAM",
@@ -44,36 +56,6 @@ __all__ = [
 
 Int64: TypeAlias = NDArray[np.int64]
 FULL_SCALE = 100
-GR_ACTIVE = "GR Active [Throughput %]"
-DRAM = (
-    ("DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"),
-    ("DRAM Bandwidth [Throughput %]",),
-)
-"""Counters that add up to all DRAM traffic, best first."""
-HIT_RATES = (
-    "L2 Sector Hit Rate from L1 [Ratio %]",
-    "L2 Hit Rate from L1 [Ratio %]",
-    "L2 Sector Hit Rate [Ratio %]",
-    "L2 Hit Rate [Ratio %]",
-)
-"""Counters of the share of L2 look-ups that hit, best first."""
-OCCUPANCY = ("SM Warps Active [Throughput %]", "Compute Warps in Flight [Throughput %]")
-"""Counters of resident warps as a share of the most that fit, best first."""
-SMS_ACTIVE = ("SMs Active [Throughput %]",)
-"""Counter of the share of multiprocessors with work."""
-TENSOR = "Tensor Active [Throughput %]"
-OTHERS = (*HIT_RATES, *OCCUPANCY, *SMS_ACTIVE, TENSOR)
-_LINK_PARTS = (
-    "Requests Protocol Data",
-    "Requests User Data",
-    "Responses Protocol Data",
-    "Responses User Data",
-)
-_MAIN_PART = _LINK_PARTS.index("Requests User Data")
-LINK_RX = tuple(f"NVLink RX {part} [Throughput %]" for part in _LINK_PARTS)
-"""Counters that add up to what a GPU receives over NVLink."""
-LINK_TX = tuple(f"NVLink TX {part} [Throughput %]" for part in _LINK_PARTS)
-"""Counters that add up to what a GPU sends over NVLink."""
 _HZ_FROM = 100_000
 
 
@@ -195,6 +177,8 @@ def _counter(name: str, times: Int64, values: Int64, edge: sampling.Edge) -> Cou
     if not values.any():
         return None
     cells = sampling.cells(times, values, edge)
+    if values.min() >= 0 and values.max() <= FULL_SCALE:
+        return Counter(name, cells.with_value(cells.value / FULL_SCALE), values.size, 0, 0)
     negative, over = cells.value < 0, cells.value > FULL_SCALE
     valid = cells.with_value(np.minimum(cells.value, FULL_SCALE) / FULL_SCALE).keep(~negative)
     return Counter(name, valid, values.size, int(negative.sum()), int(over.sum()))
@@ -228,7 +212,7 @@ def link(trace: Trace, gpu: int) -> tuple[tuple[Counter, ...], tuple[Counter, ..
     sides = []
     for names in (LINK_RX, LINK_TX):
         present = [name for name in names if name in sampled]
-        sides.append(total(trace, gpu, present) if names[_MAIN_PART] in sampled else ())
+        sides.append(total(trace, gpu, present) if names[MAIN_PART] in sampled else ())
     return sides[0], sides[1]
 
 
