@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from tracekit.model.kernels import classify
 from tracekit.model.trace import Trace, view
 from tracekit.views.activity import activity
-from tracekit.views.coll_calls import communicator_sizes, host_calls
+from tracekit.views.coll_calls import communicator_sizes
 from tracekit.views.coll_launches import comm_kernels, launch_facts
 from tracekit.views.keys import row_numbers
-from tracekit.views.payloads import payloads
 
 __all__ = [
     "COLLECTIVES",
     "PER_RANK_OPS",
     "SYNCHRONOUS_OPS",
-    "CollectiveCounts",
     "bus_factor",
-    "collective_counts",
     "collectives",
     "peer_copies",
 ]
@@ -66,31 +61,6 @@ COLLECTIVES = pl.Schema(
 """Columns of `collectives`."""
 _PROVENANCE = {"payload": 1.0, "marker": 1.0, "range": 0.6}
 _BY_NAME, _AT_LEAST = 0.6, 0.8
-
-
-@dataclass(frozen=True)
-class CollectiveCounts:
-    """What is known about the sources of `collectives`.
-
-    Attributes:
-        n_kernels: Communication kernels.
-        n_zero_len: Communication or other kernels dropped as zero-length by the reader.
-        n_without_launch: Communication kernels whose launching call was not recorded.
-        n_op_conflicts: Kernel name and host call name different operations.
-        n_host_calls: Host calls of collectives; graph replays make it smaller than `n_kernels`.
-        n_blobs: NVTX payload blobs.
-        n_undecodable: Of these, not decodable.
-        has_nccl_ranges: Whether NCCL's NVTX domain was recorded.
-    """
-
-    n_kernels: int
-    n_zero_len: int
-    n_without_launch: int
-    n_op_conflicts: int
-    n_host_calls: int
-    n_blobs: int
-    n_undecodable: int
-    has_nccl_ranges: bool
 
 
 def bus_factor(op: str | None, nranks: int) -> float | None:
@@ -272,25 +242,6 @@ def _with_sequence(rows: pl.DataFrame) -> pl.DataFrame:
     order = pl.when(complete).then("launch_start_ns").otherwise("start_ns")
     rows = rows.with_columns(order.alias("_order")).sort(*over, "_order", "start_ns", "activity")
     return rows.with_columns(pl.int_range(pl.len()).over(over).cast(pl.UInt32).alias("seq"))
-
-
-@view(of=[collectives, host_calls, payloads])
-def collective_counts(trace: Trace) -> CollectiveCounts:
-    """Return where the facts of `collectives` come from."""
-    rows, calls, blobs = collectives(trace), host_calls(trace), payloads(trace)
-    ops = calls.filter(~pl.col("what").is_in(["GroupStart", "GroupEnd"]))
-    dropped = [r.dropped.get("kernels", {}).get("zero length", 0) for r in trace.reports]
-    per_source = (ops.filter(pl.col("source") == s).height for s in ("nccl", "marker"))
-    return CollectiveCounts(
-        n_kernels=rows.height,
-        n_zero_len=sum(dropped),
-        n_without_launch=rows["launch_start_ns"].null_count(),
-        n_op_conflicts=rows.filter("op_conflict").height,
-        n_host_calls=max(per_source),
-        n_blobs=blobs.n_blobs,
-        n_undecodable=blobs.n_undecodable,
-        has_nccl_ranges=bool((calls["source"] == "nccl").any()),
-    )
 
 
 @view("memcpy", of=[activity])

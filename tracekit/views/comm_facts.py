@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.views import metrics
 from tracekit.views.activity import queues
-from tracekit.views.collectives import collective_counts, collectives
+from tracekit.views.coll_calls import host_calls
+from tracekit.views.collectives import collectives
 from tracekit.views.contention import gpu_hardware
 from tracekit.views.overlap import comm_overlap
 from tracekit.views.overview import overview
+from tracekit.views.payloads import payloads
 from tracekit.views.step_time import CAPTURE, step_time
 
-__all__ = ["FACTS", "RAW", "comm_facts", "raw_durations"]
+__all__ = [
+    "FACTS",
+    "RAW",
+    "CollectiveCounts",
+    "collective_counts",
+    "comm_facts",
+    "raw_durations",
+]
 
 FACTS = pl.Schema(
     {
@@ -59,6 +70,50 @@ RAW = pl.Schema(
 )
 """Columns of `raw_durations`."""
 HALF = 0.5
+
+
+@dataclass(frozen=True)
+class CollectiveCounts:
+    """What is known about the sources of `collectives`.
+
+    Attributes:
+        n_kernels: Communication kernels.
+        n_zero_len: Communication or other kernels dropped as zero-length by the reader.
+        n_without_launch: Communication kernels whose launching call was not recorded.
+        n_op_conflicts: Kernel name and host call name different operations.
+        n_host_calls: Host calls of collectives; graph replays make it smaller than `n_kernels`.
+        n_blobs: NVTX payload blobs.
+        n_undecodable: Of these, not decodable.
+        has_nccl_ranges: Whether NCCL's NVTX domain was recorded.
+    """
+
+    n_kernels: int
+    n_zero_len: int
+    n_without_launch: int
+    n_op_conflicts: int
+    n_host_calls: int
+    n_blobs: int
+    n_undecodable: int
+    has_nccl_ranges: bool
+
+
+@view(of=[collectives, host_calls, payloads])
+def collective_counts(trace: Trace) -> CollectiveCounts:
+    """Return where the facts of `collectives` come from."""
+    rows, calls, blobs = collectives(trace), host_calls(trace), payloads(trace)
+    ops = calls.filter(~pl.col("what").is_in(["GroupStart", "GroupEnd"]))
+    dropped = [r.dropped.get("kernels", {}).get("zero length", 0) for r in trace.reports]
+    per_source = (ops.filter(pl.col("source") == s).height for s in ("nccl", "marker"))
+    return CollectiveCounts(
+        n_kernels=rows.height,
+        n_zero_len=sum(dropped),
+        n_without_launch=rows["launch_start_ns"].null_count(),
+        n_op_conflicts=rows.filter("op_conflict").height,
+        n_host_calls=max(per_source),
+        n_blobs=blobs.n_blobs,
+        n_undecodable=blobs.n_undecodable,
+        has_nccl_ranges=bool((calls["source"] == "nccl").any()),
+    )
 
 
 @view(

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from tracekit.model.hardware import Hardware, lookup, peak_bandwidth
 from tracekit.model.trace import Gpu, Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.correlate import theil_sen
-from tracekit.numerics.resample import lost, median_ratio
+from tracekit.numerics.resample import lost, median_ratio, thinned
 from tracekit.numerics.threads import each
 from tracekit.views import metrics
 from tracekit.views.coll_instances import matching
@@ -30,15 +29,12 @@ __all__ = [
     "SATURATED_FRAC",
     "contention_groups",
     "gpu_hardware",
-    "thinned",
 ]
 
 KEY = ("comm", "op", "dtype", "bytes", "name", "grid")
 """What a collective and its baseline have in common."""
 SATURATED_FRAC = 0.8
 """Share of what is achievable from which DRAM or the link counts as used up."""
-MOST_DRAWN = 2_500
-"""Most observations a side that a bootstrap draws from."""
 GROUP = pl.Schema(
     {
         "comm": pl.String(),
@@ -103,7 +99,7 @@ def contention_groups(trace: Trace) -> pl.DataFrame:
         ``per_overlap`` is the slope of transfer over overlap, relative to no overlap.
     """
     cases = contention_cases(trace)
-    sampler = _Sampler(trace)
+    sampler = _Sampler(trace, _counters(trace))
     rows = []
     for key, part in sorted(_partition(cases, KEY), key=lambda kv: _sortable(kv[0])):
         alone = part.filter(pl.col("state") == "alone")
@@ -170,17 +166,6 @@ def _bus_bandwidth(cases: pl.DataFrame, transfer_ns: float | None) -> float | No
     return None if size is None or factor is None else size / transfer_ns * factor
 
 
-def thinned(values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return at most `MOST_DRAWN` values of the same distribution, for a bootstrap.
-
-    An interval from thousands of values is narrow enough, and one from fewer is never too narrow.
-    """
-    if values.size <= MOST_DRAWN:
-        return values
-    chosen = np.linspace(0, values.size - 1, MOST_DRAWN).round().astype(np.int64)
-    return np.sort(values)[chosen]
-
-
 @dataclass(frozen=True)
 class _Side:
     """What counters said over the windows of some collectives.
@@ -199,10 +184,27 @@ class _Side:
 _Levels = tuple[int, metrics.Level | None, list[metrics.Level | None], metrics.Level | None]
 
 
+_Sampled = tuple[_Counters, tuple[_Counters, _Counters], _Counters]
+"""DRAM, both directions of the link, and multiprocessors of one GPU."""
+
+
+def _counters(trace: Trace) -> dict[int, _Sampled]:
+    """Counters of the GPUs with matched collectives."""
+    gpus = matching(trace).members["gpu"].drop_nulls().unique().sort()
+    return {
+        g: (
+            metrics.dram(trace, g),
+            metrics.link(trace, g),
+            metrics.total(trace, g, metrics.SMS_ACTIVE),
+        )
+        for g in gpus
+    }
+
+
 class _Sampler:
     """Means of the counters over the transfer windows of a group, per GPU."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, counters: dict[int, _Sampled]) -> None:
         kernels = comm_overlap(trace).kernels.select("activity", "window_start_ns")
         members = matching(trace).members.select("instance", "activity", "gpu", "end_ns")
         windows = members.join(kernels, on="activity", how="left", maintain_order="left")
@@ -211,15 +213,8 @@ class _Sampler:
         self._gpu = windows["gpu"].to_numpy()
         self._start = windows["window_start_ns"].to_numpy()
         self._end = windows["end_ns"].to_numpy()
-        gpus = sorted(g for g in set(members["gpu"].unique()) if g is not None)
-        self._dram: dict[int, _Counters] = {g: metrics.dram(trace, g) for g in gpus}
-        self._link: dict[int, tuple[_Counters, _Counters]] = {
-            g: metrics.link(trace, g) for g in gpus
-        }
-        self._sms: dict[int, _Counters] = {
-            g: metrics.total(trace, g, metrics.SMS_ACTIVE) for g in gpus
-        }
-        self._achievable = {g: _achievable_frac(trace, trace.gpus[g]) for g in gpus}
+        self._counters = counters
+        self._achievable = {g: _achievable_frac(trace, trace.gpus[g]) for g in counters}
 
     def levels(self, before: _Side, during: _Side) -> dict[str, object]:
         """Return the sampled columns of one group and its mechanism."""
@@ -251,9 +246,9 @@ class _Sampler:
 
     def _on_gpu(self, one: tuple[int, intervals.Intervals]) -> _Levels:
         gpu, windows = one
-        link = [metrics.level_over(side, windows) for side in self._link[gpu]]
-        sms = metrics.level_over(self._sms[gpu], windows)
-        return gpu, metrics.level_over(self._dram[gpu], windows), link, sms
+        dram, sides, sms = self._counters[gpu]
+        link = [metrics.level_over(side, windows) for side in sides]
+        return gpu, metrics.level_over(dram, windows), link, metrics.level_over(sms, windows)
 
     def _by_gpu(self, cases: pl.DataFrame) -> list[tuple[int, intervals.Intervals]]:
         begin, end = (

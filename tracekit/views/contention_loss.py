@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics.company import assign_excess
-from tracekit.numerics.resample import Estimate, MedianRatios, median_ratios
+from tracekit.numerics.resample import Estimate, MedianRatios, median_ratios, thinned
 from tracekit.numerics.threads import each
 from tracekit.views.activity import activity
 from tracekit.views.coll_instances import matching
-from tracekit.views.contention import KEY, contention_groups, thinned
+from tracekit.views.contention import KEY, contention_groups
 from tracekit.views.kernels import kernel_names
 from tracekit.views.lanes import Lanes, lanes
 from tracekit.views.overlap import comm_overlap, contention_cases

@@ -17,6 +17,7 @@ from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
 from tracekit.views.coll_instances import last_starts
 from tracekit.views.collectives import collectives
+from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import lanes
 
 __all__ = ["DEPENDENTS", "dependents", "host_waits"]
@@ -81,24 +82,29 @@ def dependents(trace: Trace) -> pl.DataFrame:
     rows = _with_ends(trace).with_row_index("_at")
     launched, work, calls = attribution(trace)["launch_start_ns"], lanes(trace), host_waits(trace)
 
-    def since(group: pl.DataFrame) -> pl.DataFrame:
-        gpu, report, pid = group.select("gpu", "report", "pid").row(0)
-        lane = work[gpu]
-        end = group["end_ns"].to_numpy()
+    number, processes = row_numbers(rows.select("gpu", "report", "pid"))
+    if not processes.height:
+        return pl.DataFrame(schema=DEPENDENTS)
+
+    def since(one: int) -> tuple[Int64, Int64]:
+        gpu, report, pid = processes.row(one)
+        lane, at = work[gpu], np.flatnonzero(number == one)
+        end = rows["end_ns"].to_numpy()[at]
         # Exports whose device records name no process: any call of the report may have waited.
         of_process = pl.lit(value=True) if pid is None else pl.col("pid") == pid
         own = calls.filter((pl.col("report") == report) & of_process)
         found = _host_waited(own, end)
         launch = launched.slice(lane.first, lane.start.size).fill_null(_ALWAYS).to_numpy()
-        for rows in lane.rows_by_stream():
-            stream = (lane.start[rows], lane.end[rows], launch[rows])
+        for own_rows in lane.rows_by_stream():
+            stream = (lane.start[own_rows], lane.end[own_rows], launch[own_rows])
             found = np.minimum(found, _stream_waited(*stream, end))
-        return group.with_columns(pl.Series("_since", found))
+        return at, found
 
-    parts = each(since, rows.partition_by("gpu", "report", "pid", maintain_order=True))
-    if not parts:
-        return pl.DataFrame(schema=DEPENDENTS)
-    return _felt(pl.concat(parts)).sort("_at").select(list(DEPENDENTS)).cast(DEPENDENTS)
+    waited = np.empty(rows.height, np.int64)
+    for at, found in each(since, range(processes.height)):
+        waited[at] = found
+    felt = _felt(rows.with_columns(pl.Series("_since", waited)))
+    return felt.sort("_at").select(list(DEPENDENTS)).cast(DEPENDENTS)
 
 
 def _with_ends(trace: Trace) -> pl.DataFrame:
@@ -138,12 +144,25 @@ def _host_waited(calls: pl.DataFrame, end: Int64) -> Int64:
 
 def _felt(rows: pl.DataFrame) -> pl.DataFrame:
     """Follow chains, and split what dependents waited through at the latest start."""
-    by = ["report", "gpu", "pid", "context", "stream"]
-    rows = rows.sort(*by, "start_ns", "_at", nulls_last=True)
-    gap = pl.col("start_ns") - pl.col("end_ns").shift(1).over(by)
-    queued = (pl.col("launch_start_ns") < pl.col("end_ns").shift(1).over(by)).fill_null(value=True)
-    breaks = ~((gap <= JUST_AFTER_NS) & queued).fill_null(value=False)
-    rows = rows.with_columns(breaks.alias("_first"), pl.col("end_ns").alias("_until"))
+    stream, _ = row_numbers(rows.select("report", "gpu", "pid", "context", "stream"))
+    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    # Rows are in the order of `collectives`: equal starts stay in it.
+    order = np.argsort(start, kind="stable")
+    order = order[
+        np.argsort(
+            stream[order].astype(np.min_scalar_type(int(stream.max(initial=0)))), kind="stable"
+        )
+    ]
+    stream, start, end = stream[order], start[order], end[order]
+    launch = rows["launch_start_ns"].fill_null(_ALWAYS).to_numpy()[order]
+    first = np.ones(order.size, np.bool_)
+    # Without a launch the kernel is taken to have been queued.
+    queued = launch[1:] < end[:-1]
+    linked = (start[1:] - end[:-1] <= JUST_AFTER_NS) & queued & (stream[1:] == stream[:-1])
+    first[1:] = ~linked
+    columns = ["_at", "instance", "activity", "rank_id", "start_ns", "end_ns", "last_start_ns"]
+    rows = rows.select(*columns, "_since")[order]
+    rows = rows.with_columns(pl.Series("_first", first), pl.col("end_ns").alias("_until"))
     rows = _chained(rows)
     late, known = pl.col("last_start_ns"), pl.col("_since") < pl.col("end_ns")
     return rows.with_columns(

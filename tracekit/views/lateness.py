@@ -13,6 +13,7 @@ from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
 from tracekit.views.coll_instances import firsts
 from tracekit.views.collectives import collectives
+from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import Lanes, lanes
 from tracekit.views.overlap import queued_kernels
 from tracekit.views.waits import (
@@ -26,7 +27,6 @@ __all__ = ["HOST_LATE", "IDLE", "LATENESS", "QUEUED", "lateness"]
 
 HOST_LATE, IDLE = "host launches late", "idle although work was launched"
 QUEUED = "ready, other work holds the GPU"
-_SPENT = "spent: "
 _BY = ["comm", "op", "step_group"]
 LATENESS = pl.Schema(
     {
@@ -78,19 +78,27 @@ def lateness(trace: Trace) -> pl.DataFrame:
     rows = _segments(trace)
     launched = attribution(trace)["launch_start_ns"]
     work = lanes(trace)
+    number, processes = row_numbers(rows.select("report", "gpu", "pid"))
 
-    def spent(group: pl.DataFrame) -> pl.DataFrame:
-        starts = group["_since_ns"].to_numpy()
-        ends = np.maximum(group["_until_ns"].to_numpy(), starts)
-        queued = (group["start_ns"] - group["_until_ns"]).clip(lower_bound=0)
-        found = _accounts(work[group["gpu"][0]], launched, group, (starts, ends))
-        parts = [pl.Series(_SPENT + what, ns) for what, ns in found.items()]
-        return group.with_columns(*parts, queued.alias(_SPENT + QUEUED))
+    def spent(one: int) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+        at = np.flatnonzero(number == one)
+        report, gpu, pid = processes.row(one)
+        starts, until = (rows[c].to_numpy()[at] for c in ("_since_ns", "_until_ns"))
+        windows = starts, np.maximum(until, starts)
+        queued = np.maximum(rows["start_ns"].to_numpy()[at] - until, 0)
+        lane = work[gpu]
+        return at, _accounts(lane, launched, lane.in_process(report, pid), windows) | {
+            QUEUED: queued
+        }
 
-    parts = each(spent, rows.partition_by("report", "gpu", "pid", maintain_order=True))
+    parts = each(spent, range(processes.height))
     if not parts:
         return pl.DataFrame(schema=LATENESS)
-    return _differences(trace, pl.concat(parts, how="diagonal"))
+    spans = {what: np.zeros(rows.height, np.int64) for _, found in parts for what in found}
+    for at, found in parts:
+        for what, ns in found.items():
+            spans[what][at] = ns
+    return _differences(trace, rows, spans)
 
 
 def _segments(trace: Trace) -> pl.DataFrame:
@@ -114,11 +122,9 @@ def _segments(trace: Trace) -> pl.DataFrame:
 
 
 def _accounts(
-    work: Lanes, launched: pl.Series, group: pl.DataFrame, windows: Intervals
+    work: Lanes, launched: pl.Series, process: NDArray[np.bool_], windows: Intervals
 ) -> dict[str, NDArray[np.int64]]:
     """How long of each window the GPU of one rank did what: by kind of work and of idleness."""
-    report, pid = group.select("report", "pid").row(0)
-    process = work.in_process(report, pid)
     _, found = work.shares_beside(windows, process)
     launch = launched.slice(work.first, work.start.size).fill_null(np.iinfo(np.int64).min)
     late, idle = shares.idle(
@@ -130,25 +136,22 @@ def _accounts(
     }
 
 
-def _differences(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+def _differences(
+    trace: Trace, rows: pl.DataFrame, spans: dict[str, NDArray[np.int64]]
+) -> pl.DataFrame:
     """What the late rank spent minus what the earliest spent, summed by kind."""
-    spent = [c for c in rows.columns if c.startswith(_SPENT)]
-    rows = rows.sort("instance", "rank_id")
-    start = rows["start_ns"].to_numpy()
-    first = firsts(rows)
+    spent, start, first = list(spans), rows["start_ns"].to_numpy(), firsts(rows)
     count = np.diff(first, append=rows.height)
     about = in_collective(trace, rows.select("instance")[first], *_BY, "late_rank_id", "skew_ns")
     earliest = np.flatnonzero(start == np.repeat(np.minimum.reduceat(start, first), count))
     early = earliest[firsts(rows.select("instance")[earliest])]
     of_late = np.repeat(about["late_rank_id"].to_numpy(), count)
     late = np.flatnonzero(rows["rank_id"].to_numpy() == of_late)
-    diff = about.with_columns(
-        rows[c].fill_null(0)[late] - rows[c].fill_null(0)[early] for c in spent
-    ).with_columns(pl.col(_BY).cast(pl.String))
+    more = (pl.Series(what, ns[late] - ns[early]) for what, ns in spans.items())
+    diff = about.with_columns(*more, pl.col(_BY).cast(pl.String))
     by = [*_BY, "late_rank_id"]
     found = diff.group_by(by).agg(pl.col(spent).sum())
     found = found.unpivot(spent, index=by, variable_name="what", value_name="extra_ns")
-    found = found.with_columns(pl.col("what").str.strip_prefix(_SPENT))
     totals = diff.group_by(by).agg(pl.len().alias("n"), pl.col("skew_ns").sum().alias("late_ns"))
     found = found.join(totals, on=by, how="left", nulls_equal=True)
     labels = rank_labels(trace).select(

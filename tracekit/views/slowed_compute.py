@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals, labels
-from tracekit.numerics.resample import MIN_EACH, lost, median_ratio
+from tracekit.numerics.resample import MIN_EACH, lost, median_ratio, thinned
 from tracekit.numerics.threads import each
 from tracekit.views.activity import OPAQUE, TABLES, WORK_KIND, activity, recorded
 from tracekit.views.collectives import collectives
-from tracekit.views.contention import thinned
 from tracekit.views.kernels import kernel_names
 from tracekit.views.lanes import COMM_KINDS, Lanes, lanes
 from tracekit.views.overlap import ALONE_FRAC, merged
@@ -144,60 +143,71 @@ def _like(trace: Trace, work: pl.DataFrame) -> pl.DataFrame:
 def _beside_or_not(trace: Trace) -> pl.DataFrame:
     """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
 
-    Frame of at UInt32 (row of `activity`), name UInt16 and inside Boolean; only work of names that
-    occur often enough on either side.
+    Frame of at UInt32 (row of `activity`) and inside Boolean, by GPU and stream; only work of names
+    that occur often enough on either side.
     """
     comm = collectives(trace).select("gpu", "pid", "stream", "start_ns", "end_ns")
     own = {rows["gpu"][0]: rows for rows in comm.drop_nulls("gpu").partition_by("gpu")}
     gpus = [(lane, own[gpu]) for gpu, lane in lanes(trace).items() if gpu in own]
-    called = activity(trace).select("name_key", pl.col("kind").to_physical())
+    called = activity(trace).select("name_key", pl.col("kind").to_physical(), "queue")
+    name = pl.coalesce(pl.col("name_key") + len(WORK_KIND.categories), "kind").alias("name")
 
     def chosen(one: tuple[Lanes, pl.DataFrame]) -> pl.DataFrame:
         at, inside = _sides(*one)
-        rows = called[at]
-        name = pl.coalesce(pl.col("name_key") + len(WORK_KIND.categories), "kind").alias("name")
-        return rows.select(name, at=pl.Series(at), inside=pl.Series(inside))
+        return called[at].select(name, "queue", at=pl.Series(at), inside=pl.Series(inside))
 
-    schema = {"name": pl.UInt32, "at": pl.UInt32, "inside": pl.Boolean}
+    schema = {"name": pl.UInt32, "queue": pl.UInt32, "at": pl.UInt32, "inside": pl.Boolean}
     work = pl.concat([pl.DataFrame(schema=schema), *each(chosen, gpus)])
-    name, inside = work["name"].to_numpy(), work["inside"].to_numpy()
-    both = np.minimum(
-        *(np.bincount(name[side], minlength=name.max(initial=0) + 1) for side in (inside, ~inside))
-    )
-    return work.filter(pl.Series((both >= MIN_EACH)[name]))
+    names, inside = work["name"].to_numpy(), work["inside"].to_numpy()
+    n = names.max(initial=0) + 1
+    both = np.minimum(*(np.bincount(names[side], minlength=n) for side in (inside, ~inside)))
+    work = work.filter(pl.Series((both >= MIN_EACH)[names]))
+    place = _by_stream([lane for lane, _ in gpus])[work["queue"].to_numpy()]
+    return work.select("at", "inside")[np.argsort(place, kind="stable")]
+
+
+def _counted(lane: Lanes) -> NDArray[np.bool_]:
+    """Which kinds are compared: bool[kinds]."""
+    return np.array([k not in (*COMM_KINDS, OPAQUE) for k in lane.kinds], np.bool_)
 
 
 def _sides(lane: Lanes, comm: pl.DataFrame) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Rows of `activity` on one GPU beside communication or not, by stream; and which they are."""
+    """Rows of `activity` on one GPU beside communication or not, and which they are."""
     cover = _cover(lane, comm)
-    counted = np.array([k not in (*COMM_KINDS, OPAQUE) for k in lane.kinds], np.bool_)[lane.kind]
     inside = cover >= INSIDE_FRAC
-    rows = np.flatnonzero(counted & (inside | (cover <= ALONE_FRAC)))
-    rows = rows[_by_stream(lane, np.flatnonzero(counted), rows)]
+    rows = np.flatnonzero(_counted(lane)[lane.kind] & (inside | (cover <= ALONE_FRAC)))
     return (rows + lane.first).astype(np.uint32), inside[rows]
 
 
-def _by_stream(
-    lane: Lanes, counted: NDArray[np.int64], rows: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Order of rows by stream, the one that counted rows use first coming first."""
-    pairs = {pair: i for i, pair in enumerate(dict.fromkeys(lane.streams))}
-    pair_of = np.array([pairs[s] for s in lane.streams], np.int64)[lane.stream_of]
-    first = np.full(len(pairs), lane.start.size)
-    # The last assignment stays, so the first row of each.
-    first[pair_of[lane.queue[counted[::-1]]]] = counted[::-1]
-    rank = np.argsort(np.argsort(first)).astype(np.uint16)
-    return np.argsort(rank[pair_of[lane.queue[rows]]], kind="stable")
+def _by_stream(gpus: list[Lanes]) -> NDArray[np.uint16]:
+    """Place of each queue: by GPU, then by stream, the one that is used first coming first."""
+    n_queues = max((lane.stream_of.size for lane in gpus), default=0)
+    place, before = np.zeros(n_queues, np.uint16), 0
+    for lane in gpus:
+        counted = _counted(lane)
+        first: dict[tuple[int | None, int | None], int] = {}
+        used = np.flatnonzero(lane.count[:, counted].any(axis=1))
+        pairs = [lane.streams[lane.stream_of[queue]] for queue in used]
+        for queue, pair in zip(used, pairs, strict=True):
+            row = int(np.argmax((lane.queue == queue) & counted[lane.kind]))
+            first[pair] = min(row, first.get(pair, row))
+        ordered = sorted(first, key=first.__getitem__)
+        place[used] = [before + ordered.index(pair) for pair in pairs]
+        before += len(ordered)
+    return place
 
 
 def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
     """Share of each row that communication on other streams of its GPU covers."""
     cover = intervals.overlap_ns(lane.start, lane.end, *merged(comm))
     for pid, stream in comm.select("pid", "stream").unique().rows():
-        mine = ~lane.not_on(pid, stream)[lane.stream_of][lane.queue]
-        on = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
-        others = merged(comm.filter(~on))
-        cover[mine] = intervals.overlap_ns(lane.start[mine], lane.end[mine], *others)
+        queues = ~lane.not_on(pid, stream)[lane.stream_of]
+        # Most streams of communication have no other work.
+        if lane.count[queues][:, _counted(lane)].any():
+            mine = queues[lane.queue]
+            on = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
+            others = merged(comm.filter(~on))
+            cover[mine] = intervals.overlap_ns(lane.start[mine], lane.end[mine], *others)
     share: NDArray[np.float64] = cover / np.maximum(lane.end - lane.start, 1)
     return share
 

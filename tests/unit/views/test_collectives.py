@@ -23,10 +23,10 @@ from tracekit.engine import open_trace
 from tracekit.views.coll_instances import instances, matching
 from tracekit.views.collectives import (
     bus_factor,
-    collective_counts,
     collectives,
     peer_copies,
 )
+from tracekit.views.comm_facts import collective_counts
 
 RECORDINGS = Path(__file__).parents[3] / "fixtures" / "injector"
 OLD_NAMES = [
