@@ -55,11 +55,11 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     """
     work = activity(trace)
     kind, queue = work["kind"].to_physical().to_numpy(), work["queue"].to_numpy()
-    found = np.bincount(queue[_IS_DEQUANT[kind]], minlength=queues(trace).height) > 0
+    found = np.bincount(queue[_IS_DEQUANT.take(kind)], minlength=queues(trace).height) > 0
     if not found.any():
         return PERIODS.empty(), 0
-    rows = _in_streams(queue, _IS_LINK[kind] & found[queue])
-    place = np.flatnonzero(_IS_DEQUANT[kind[rows]])
+    rows = _in_streams(queue, _IS_LINK.take(kind) & found.take(queue))
+    place = np.flatnonzero(_IS_DEQUANT.take(kind[rows]))
     at, then = rows[place], rows[np.minimum(place + 1, rows.size - 1)]
     by_stream = (place + 1 < rows.size) & (queue[then] == queue[at]) & _IS_CONSUMER[kind[then]]
     told = _event_consumers(trace, at)
@@ -198,7 +198,7 @@ def _covered(work: pl.DataFrame, at: Int64, begin: Int64, end: Int64) -> Int64:
         own, here = at[low:high], gpu[at[low]]
         # Sorted by GPU: the work of one is a slice.
         of_gpu = slice(*np.searchsorted(gpu, [here, here + 1]))
-        other = _COVERS[kind[of_gpu]] & (queue[of_gpu] != queue[own[0]])
+        other = _COVERS.take(kind[of_gpu]) & (queue[of_gpu] != queue[own[0]])
         earlier = counted.setdefault(int(here), [])
         rows = np.concatenate([np.flatnonzero(other) + of_gpu.start, *earlier])
         busy = intervals.union(starts[rows], ends[rows])

@@ -77,8 +77,8 @@ def _calls(trace: Trace) -> _Calls:
     of_queue = _places(known, processes, keys)
     correlation = recorded(trace, work, "correlation")
     row = joins.match(
-        (of_queue[work["queue"].to_numpy()], _ids(correlation)),
-        (of_thread.astype(np.int32)[thread], _ids(calls["correlation"])),
+        (of_queue.take(work["queue"].to_numpy()), _ids(correlation)),
+        (of_thread.astype(np.int32).take(thread), _ids(calls["correlation"])),
     )
     return _Calls(row, thread, threads)
 
@@ -109,13 +109,15 @@ def _launches(trace: Trace) -> _Launches:
         times = trace.frame("runtime")["start_ns"].to_numpy()[at]
         thread, known = calls.thread[at], range_threads(trace)
         own = scopes["thread"].to_numpy()
-        inside[at] = _innermost(scopes, own, times, _places(calls.threads, known, _THREAD)[thread])
+        inside[at] = _innermost(
+            scopes, own, times, _places(calls.threads, known, _THREAD).take(thread)
+        )
         lost = np.flatnonzero(inside[at] < 0)
         process, processes = row_numbers(known.select(_PROCESS))
         shared = _places(calls.threads, processes, _PROCESS)[thread[lost]]
         found = _innermost(scopes, process[own], times[lost], shared)
         elsewhere[at[lost]] = found >= 0
-    return _Launches(row, inside[row], elsewhere[row])
+    return _Launches(row, inside.take(row), elsewhere.take(row))
 
 
 def _innermost(

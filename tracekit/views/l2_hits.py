@@ -111,8 +111,8 @@ def kernel_hits(trace: Trace) -> KernelHits:
 
 
 def _measured(trace: Trace, counter: HitCounter, at: Int64, speaks: NDArray[np.bool_]) -> _Own:
-    work, rows = activity(trace), pl.Series(at.astype(np.uint32))
-    own = work.select("start_ns", "end_ns", "name_key", "kind")[rows]
+    rows = pl.Series(at.astype(np.uint32))
+    own = activity(trace).select("start_ns", "end_ns", "name_key", "kind")[rows]
     start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
     found = speaking.spoken(counter.cells, counter.valid, start, end)
     hits = own.select("name_key", "kind", (pl.col("end_ns") - pl.col("start_ns")).alias("length"))
@@ -124,8 +124,8 @@ def _measured(trace: Trace, counter: HitCounter, at: Int64, speaks: NDArray[np.b
         pl.Series("subsample", found.subsample),
     )
     occupancy = resident_warps(trace, counter.gpu)
-    bins = []
-    if occupancy is not None:
+    sampled, bins = occupancy is not None and occupancy.value.size > 0, []
+    if occupancy is not None and sampled:
         warps = sampling.over_windows(occupancy, start, end)
         hits = hits.with_columns(
             pl.Series("warps_integral", warps.integral / FULL_SCALE),
@@ -140,11 +140,9 @@ def _measured(trace: Trace, counter: HitCounter, at: Int64, speaks: NDArray[np.b
     by_layer = in_layers.group_by("layer", maintain_order=True)
     return _Own(
         hits.group_by("name_key", "kind", maintain_order=True)
-        .agg(*_pooled(occupancy is not None))
+        .agg(*_pooled(sampled))
         .with_columns(gpu),
-        by_layer.agg(*_pooled(occupancy is not None), moment, pl.col("range").first()).with_columns(
-            gpu
-        ),
+        by_layer.agg(*_pooled(sampled), moment, pl.col("range").first()).with_columns(gpu),
         bins,
     )
 
