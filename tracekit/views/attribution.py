@@ -230,13 +230,13 @@ def steps(trace: Trace) -> pl.DataFrame:
     """
     work = activity(trace).select("start_ns", "end_ns").hstack(attribution(trace).select("step"))
     spans = (
-        work.drop_nulls("step")
-        .group_by("step")
+        work.group_by("step")
         .agg(
             pl.col("start_ns").min().alias("gpu_start_ns"),
             pl.col("end_ns").max().alias("gpu_end_ns"),
             pl.len().alias("n_work"),
         )
+        .drop_nulls("step")
     )
     joined = step_ranges(trace).join(spans, on="step", how="left", maintain_order="left")
     return joined.with_columns(pl.col("n_work").fill_null(0))

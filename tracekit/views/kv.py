@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.views.attribution import steps
+from tracekit.views.keys import row_numbers
 from tracekit.views.kv_layout import MEASURED, MEASURES, live_at, measure
 from tracekit.views.kv_records import SPACE, build_records
 from tracekit.views.markers import markers
@@ -63,7 +64,17 @@ class KvCache:
     peaks: Mapping[int, int]
 
 
-@view("kernels", "cuda_devices", of=[markers, steps])
+@view("kernels")
+def kernel_devices(trace: Trace) -> pl.DataFrame:
+    """Return the devices on which kernels ran, as processes number them.
+
+    Returns:
+        Frame of report UInt16, pid UInt32, device (the ordinal) and gpu Int16; distinct, sorted.
+    """
+    return row_numbers(trace.frame("kernels").select("report", "pid", "device", "gpu"))[1]
+
+
+@view("cuda_devices", of=[markers, steps, kernel_devices])
 def kv_cache(trace: Trace) -> KvCache:
     """Return the KV cache as the markers of the trace state it; all frames empty without any."""
     built = build_records(markers(trace))
@@ -124,7 +135,7 @@ def _groups(records: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
 
 def _gpu_of(trace: Trace, owners: pl.DataFrame) -> pl.DataFrame:
     """Physical GPU of each address space: by ordinal, else the only GPU its process used."""
-    ran = trace.frame("kernels").select("report", "pid", "device", "gpu").unique()
+    ran = kernel_devices(trace)
     listed = trace.frame("cuda_devices").select("report", "pid", "device", "gpu")
     ordinals = pl.concat([ran, listed]).drop_nulls("gpu").cast({"device": pl.Int64})
     ordinals = ordinals.unique(["report", "pid", "device"], keep="first", maintain_order=True)
