@@ -29,6 +29,8 @@ __all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with
 
 Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
+_DIGESTED = ("runtime", "kernels", "nvtx")
+"""The largest tables: once views hold what is needed of them, they can go."""
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
@@ -125,6 +127,7 @@ def diagnose(
     trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
     tell("device activity")
     head = trace.view(overview)
+    trace.digest(*_DIGESTED)
 
     def answered(name: str) -> _Answer:
         tell(name)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace, view
-from tracekit.views.kernels import kernels
+from tracekit.views.kernels import COPY_KINDS, OPAQUE, WORK_KIND, kernels
 from tracekit.views.keys import row_numbers
 
 __all__ = [
@@ -31,31 +30,6 @@ __all__ = [
 TABLES = {"kernel": "kernels", "memcpy": "memcpy", "memset": "memset", "graph": "graph_trace"}
 """Source of device work to its table in the catalog."""
 SOURCE = pl.Enum(list(TABLES))
-OPAQUE = "opaque graph"
-COPY_KINDS = {
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "UVM HtoD",
-    12: "UVM DtoH",
-    13: "UVM DtoD",
-}
-"""CUPTI's copy kinds."""
-WORK_KIND = pl.Enum(
-    sorted(
-        {k.value for k in KernelKind}
-        | {f"memcpy {name}" for name in (*COPY_KINDS.values(), "kind unknown")}
-        | {"memset", OPAQUE}
-    )
-)
-"""What a row of device work can be, in alphabetical order."""
 _QUEUE = ["gpu", "report", "pid", "context", "stream"]
 _NO_GPU = -1
 """Sorts before every GPU, as null does."""
@@ -85,7 +59,7 @@ def _work(trace: Trace) -> _Work:
         ).cast(WORK_KIND)
     )
     kinds: dict[str, pl.Series | pl.Expr] = {
-        "kernel": kernels(trace)["kind"].cast(pl.String).cast(WORK_KIND),
+        "kernel": kernels(trace)["kind"],
         "memcpy": copies.to_series(),
         "memset": pl.lit("memset", WORK_KIND),
         "graph": pl.lit(OPAQUE, WORK_KIND),

@@ -9,6 +9,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.views.activity import activity
 from tracekit.views.coll_calls import communicator_sizes
 from tracekit.views.coll_launches import comm_kernels, launch_facts
+from tracekit.views.kernels import shapes
 from tracekit.views.keys import row_numbers
 
 __all__ = [
@@ -86,7 +87,7 @@ def bus_factor(op: str | None, nranks: int) -> float | None:
     return 1.0 if op in (*POINT_TO_POINT, "Broadcast", "Reduce", "Gather", "Scatter") else None
 
 
-@view("kernels", of=[comm_kernels, launch_facts, communicator_sizes])
+@view(of=[comm_kernels, launch_facts, communicator_sizes, shapes])
 def collectives(trace: Trace) -> pl.DataFrame:
     """Return one row per communication kernel.
 
@@ -193,11 +194,9 @@ def _with_stream_s_communicator(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
-    number, grids = row_numbers(
-        trace.frame("kernels").select("grid_x", "grid_y", "grid_z")[rows["row"]]
-    )
     text = pl.format("{}x{}x{}", "grid_x", "grid_y", "grid_z").cast(pl.Categorical).alias("grid")
-    return rows.with_columns(grids.select(text).to_series()[number])
+    grids = shapes(trace).table.select(text).to_series()
+    return rows.with_columns(grids[shapes(trace).row[rows["row"].to_numpy()]])
 
 
 def _with_sizes(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""Kernel names, classified once per distinct name."""
+"""Kernel names, classified once per distinct name, and the kinds of device work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels import Classifier, KernelKind
+from tracekit.model.ncu import SHAPE
 from tracekit.model.trace import Trace, view
 from tracekit.views.keys import row_numbers
 from tracekit.views.strings import placeholder
@@ -17,12 +18,44 @@ from tracekit.views.strings import placeholder
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
-__all__ = ["KIND", "SHAPE", "Shapes", "kernel_names", "kernels", "shapes"]
+__all__ = [
+    "COPY_KINDS",
+    "KIND",
+    "OPAQUE",
+    "WORK_KIND",
+    "Shapes",
+    "kernel_names",
+    "kernels",
+    "shapes",
+]
 
 KIND = pl.Enum([k.value for k in KernelKind])
 """Dtype of every ``kind`` column."""
-SHAPE = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-"""Columns of a launch shape."""
+OPAQUE = "opaque graph"
+COPY_KINDS = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+    11: "UVM HtoD",
+    12: "UVM DtoH",
+    13: "UVM DtoD",
+}
+"""CUPTI's copy kinds."""
+WORK_KIND = pl.Enum(
+    sorted(
+        {k.value for k in KernelKind}
+        | {f"memcpy {name}" for name in (*COPY_KINDS.values(), "kind unknown")}
+        | {"memset", OPAQUE}
+    )
+)
+"""What a row of device work can be, in alphabetical order."""
 _IDS = ["name_id", "mangled_id", "short_id"]
 
 
@@ -84,11 +117,12 @@ def kernels(trace: Trace) -> pl.DataFrame:
     """Return what each kernel is.
 
     Returns:
-        Frame of name_key UInt32 (see `kernel_names`) and kind `KIND`, a row a row of the catalog
-        frame ``kernels``.
+        Frame of name_key UInt32 (see `kernel_names`) and kind `WORK_KIND`, a row a row of the
+        catalog frame ``kernels``.
     """
     named = _names_by_id(trace)
-    return named.table.select("name_key", "kind")[named.row]
+    kind = pl.col("kind").cast(pl.String).cast(WORK_KIND)
+    return named.table.select("name_key", kind)[named.row]
 
 
 @dataclass(frozen=True)
@@ -102,6 +136,13 @@ class Shapes:
 
     row: NDArray[np.uint32]
     table: pl.DataFrame
+
+    def of(self, rows: pl.Series) -> pl.DataFrame:
+        """Return the columns of `SHAPE` for rows of the catalog frame, nulls for a null row."""
+        known = rows.is_not_null()
+        own = pl.Series(self.row[rows.drop_nulls().to_numpy()]) if self.row.size else None
+        at = pl.repeat(None, len(rows), dtype=pl.UInt32, eager=True)
+        return self.table[at if own is None else at.scatter(known.arg_true(), own)]
 
 
 @view("kernels")

@@ -16,7 +16,7 @@ from tracekit.model.ncu import BARE_NAME, SHAPE, join_timeline, miss_share
 from tracekit.model.trace import Trace, view
 from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution
-from tracekit.views.kernels import kernel_names
+from tracekit.views.kernels import kernel_names, shapes
 
 __all__ = ["HOW", "Matched", "matched", "profiled"]
 
@@ -82,14 +82,13 @@ def profiled(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view("kernels", of=[activity, attribution, kernel_names, profiled])
+@view(of=[activity, attribution, kernel_names, profiled, shapes])
 def matched(trace: Trace) -> Matched:
     """Return the timeline beside Nsight Compute; without a timeline its table alone."""
     work = activity(trace).hstack(attribution(trace).select("layer", "launch_start_ns"))
-    shapes = trace.frame("kernels").select(SHAPE).with_row_index("row")
+    work = work.filter(pl.col("source") == "kernel")
     rows = (
-        work.filter(pl.col("source") == "kernel")
-        .join(shapes, on="row", how="left", maintain_order="left")
+        work.hstack(shapes(trace).of(work["row"]))
         .join(kernel_names(trace).select("name_key", "name"), on="name_key", how="left")
         .with_columns(
             pl.col("name").str.extract(BARE_NAME, 1).alias("bare"),

@@ -108,13 +108,15 @@ def _on_one_clock(
     opaque = int((work["source"] == "graph").sum())
     visible = _union(work.filter(pl.col("source") != "graph")) if opaque else busy
     comm = _union(work.filter(pl.col("kind").is_in(_COMM)))
-    gaps = intervals.subtract([first], [last], *busy)
+    busy_ns = intervals.total_ns(*busy)
+    in_profiler = intervals.intersect(*_union(overhead), [first], [last])
+    hidden_ns = int(intervals.overlap_ns(*in_profiler, *busy).sum())
     return {
         "span_ns": last - first,
-        "busy_ns": intervals.total_ns(*busy),
-        "opaque_ns": intervals.total_ns(*busy) - intervals.total_ns(*visible),
-        "idle_ns": intervals.total_ns(*gaps),
-        "idle_in_profiler_ns": intervals.total_ns(*intervals.intersect(*gaps, *_union(overhead))),
+        "busy_ns": busy_ns,
+        "opaque_ns": busy_ns - intervals.total_ns(*visible),
+        "idle_ns": last - first - busy_ns,
+        "idle_in_profiler_ns": intervals.total_ns(*in_profiler) - hidden_ns,
         "comm_ns": intervals.total_ns(*comm),
         "n_kernels": int((work["source"] == "kernel").sum()),
         "n_graph_launches": opaque,

@@ -9,13 +9,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.ncu import SHAPE
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals, labels
 from tracekit.numerics.resample import MIN_EACH, lost, median_ratio, thinned
 from tracekit.numerics.threads import each
-from tracekit.views.activity import OPAQUE, TABLES, WORK_KIND, activity, recorded
+from tracekit.views.activity import OPAQUE, WORK_KIND, activity
 from tracekit.views.collectives import collectives
-from tracekit.views.kernels import kernel_names
+from tracekit.views.kernels import kernel_names, shapes
 from tracekit.views.lanes import COMM_KINDS, Lanes, lanes
 from tracekit.views.overlap import ALONE_FRAC, merged
 
@@ -23,9 +24,8 @@ __all__ = ["INSIDE_FRAC", "SLOWED", "slowed_compute"]
 
 INSIDE_FRAC = 0.95
 """Share of a kernel that collectives must cover for it to count as run beside them."""
-_SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _MOST_PACKED = 1 << 62
-_LIKE = ["name_key", "kind", *_SHAPE, "bytes"]
+_LIKE = ["name_key", "kind", *SHAPE, "bytes"]
 SLOWED = pl.Schema(
     {
         "name": pl.String(),
@@ -47,7 +47,7 @@ SLOWED = pl.Schema(
 """Columns of `slowed_compute`."""
 
 
-@view(*TABLES.values(), of=[activity, collectives, kernel_names, lanes])
+@view("memcpy", "memset", of=[activity, collectives, kernel_names, lanes, shapes])
 def slowed_compute(trace: Trace) -> pl.DataFrame:
     """Compare work inside collectives with the same work outside of any.
 
@@ -62,7 +62,7 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
     names = dict(kernel_names(trace).select("name_key", "name").rows())
     rows = []
     for key, group in _candidates(_like(trace, _beside_or_not(trace))):
-        name, kind, shape = key["name_key"], key["kind"], [key[c] for c in _SHAPE]
+        name, kind, shape = key["name_key"], key["kind"], [key[c] for c in SHAPE]
         grid, block = (
             None if None in part else "x".join(map(str, part)) for part in (shape[:3], shape[3:])
         )
@@ -132,12 +132,18 @@ def _like(trace: Trace, work: pl.DataFrame) -> pl.DataFrame:
     columns = ["gpu", "source", "row", "kind", "name_key", "start_ns", "end_ns"]
     found = activity(trace).select(columns)[work["at"]]
     row = pl.when(pl.col("source") == "kernel").then("row")
-    shapes = trace.frame("kernels").select(_SHAPE)
-    shapes = shapes[found.select(row).to_series()] if shapes.height else _no_shapes(work.height)
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
-    size = recorded(trace, found, "bytes")
-    found = found.select("gpu", length, "name_key", "kind", size)
-    return found.hstack(shapes).hstack([work["inside"]])
+    shape = shapes(trace).of(found.select(row).to_series())
+    found = found.select("gpu", length, "name_key", "kind", _sizes(trace, found))
+    return found.hstack(shape).hstack([work["inside"]])
+
+
+def _sizes(trace: Trace, work: pl.DataFrame) -> pl.Series:
+    """What copies and memsets moved, null for kernels: Int64."""
+    copied, set_ = trace.frame("memcpy")["bytes"], trace.frame("memset")["bytes"]
+    source, row = pl.col("source"), pl.col("row")
+    at = pl.when(source == "memcpy").then(row).when(source == "memset").then(row + len(copied))
+    return pl.concat([copied, set_])[work.select(at).to_series()]
 
 
 def _beside_or_not(trace: Trace) -> pl.DataFrame:
@@ -210,7 +216,3 @@ def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
             cover[mine] = intervals.overlap_ns(lane.start[mine], lane.end[mine], *others)
     share: NDArray[np.float64] = cover / np.maximum(lane.end - lane.start, 1)
     return share
-
-
-def _no_shapes(height: int) -> pl.DataFrame:
-    return pl.DataFrame({c: pl.Series(c, [None] * height, pl.Int32) for c in _SHAPE})
