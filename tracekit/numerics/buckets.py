@@ -7,11 +7,14 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.numerics.jit import SMALL, compiled
+from tracekit.numerics import sweeps
+from tracekit.numerics.jit import compiled
 
 __all__ = ["by_kind"]
 
 Int64: TypeAlias = NDArray[np.int64]
+_ROWS_PER_STEP = 10
+"""NumPy sorts small kinds by counting, too."""
 
 
 def by_kind(
@@ -30,8 +33,8 @@ def by_kind(
         that agree in kind and time keep their order.
     """
     count: Int64 = np.bincount(kinds, minlength=n_kinds).astype(np.int64)
-    if kinds.size < SMALL:
-        order = np.lexsort((times, kinds))
+    if not sweeps.worth(kinds.size // _ROWS_PER_STEP):
+        order = _ordered(kinds, times, count)
         return count, times[order], values[order]
     moved, carried = np.empty_like(times), np.empty_like(values)
     next_place = np.cumsum(count) - count
@@ -40,6 +43,14 @@ def by_kind(
         np.take(times, order, out=moved)
         np.take(values, order, out=carried)
     return count, moved, carried
+
+
+def _ordered(kinds: NDArray[np.uint32], times: Int64, count: Int64) -> Int64:
+    order = np.argsort(kinds.astype(np.min_scalar_type(count.size)), kind="stable")
+    falls = times[order[1:]] < times[order[:-1]]
+    between = np.cumsum(count)
+    falls[between[(between > 0) & (between < times.size)] - 1] = False
+    return np.lexsort((times, kinds)) if falls.any() else order
 
 
 @compiled(

@@ -25,7 +25,7 @@ from tracekit.io.pages.checks import compare_sample, counts_agree, rowid_span
 from tracekit.io.pages.file import PageFile
 from tracekit.io.pages.plan import Plan, UnusualTableError, make_plan
 from tracekit.io.source import BATCH_ROWS, Cells, RowFilter
-from tracekit.io.sqlite_source import SqliteSource
+from tracekit.io.sqlite_source import SqliteSource, quoted
 
 __all__ = ["PagesSource"]
 
@@ -69,7 +69,7 @@ class PagesSource:
         Args:
             path: The file.
             fallback: The same file through SQLite; closed together with this source.
-            least_rows: Smaller tables, judged by their largest row id, are read through SQLite.
+            least_rows: Smaller tables are read through SQLite.
             threads: Threads to decode on; 0 for as many as there are processors, at most 8.
 
         Raises:
@@ -144,19 +144,27 @@ class PagesSource:
         most = self._most_rows(table)
         if most * BESIDE_FACTOR < least or most >= least:
             return most < least
-        others = map(self._most_rows, self.tables())
+        others = (self._most_rows(other) for other in self.tables() if other != table)
         return not any(self._least_rows <= rows < math.inf for rows in others)
 
     def _most_rows(self, table: str) -> float:
-        """The largest row id; infinite where only a read will tell."""
+        """At most so many rows, exact for a small table; infinite where only a read will tell."""
         if table not in self._most:
             try:
                 plan = make_plan(self._fallback, table, {}, ())
                 _, last = rowid_span(self._fallback, table, plan)
                 self._most[table] = last or 0
+                if self._most[table] >= self._least_rows:
+                    # Ids that mean something, as those of metric types do, are no row numbers.
+                    found = self._counted_up_to(table, self._least_rows)
+                    self._most[table] = last or 0 if found == self._least_rows else found
             except (UnusualTableError, DamagedReportError):
                 self._most[table] = math.inf
         return self._most[table]
+
+    def _counted_up_to(self, table: str, most: int) -> int:
+        some = f"SELECT 1 FROM {quoted(table)} NOT INDEXED LIMIT {most}"
+        return int(self._fallback.rows(f"SELECT count(*) FROM ({some})")[0][0])
 
     def _decoded(
         self,
