@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tracekit.model.trace import Gpu, Trace
 from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
 from tracekit.views.activity import used_gpus
+from tracekit.views.metrics import SAMPLED
 from tracekit.views.overview import overview
 from tracekit.views.pictures import PICTURES, pictures
 from tracekit.views.quality import quality
@@ -29,7 +31,7 @@ __all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with
 
 Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
-_DIGESTED = ("runtime", "kernels", "nvtx")
+_DIGESTED = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can go."""
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
@@ -126,8 +128,12 @@ def diagnose(
     asked = {n: (a.views, a.tables) for n, a in chosen.items()}
     trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
     tell("device activity")
+    ahead = [
+        *(partial(trace.digest, t) for t in _DIGESTED),
+        *(partial(trace.ahead, v) for v in SAMPLED),
+    ]
+    each(lambda prepare: prepare(), ahead)
     head = trace.view(overview)
-    trace.digest(*_DIGESTED)
 
     def answered(name: str) -> _Answer:
         tell(name)

@@ -6,7 +6,7 @@ import polars as pl
 
 from tests.builders import Export, gid
 from tracekit.model.analysis import Level
-from tracekit.views.activity import activity, identified, recorded
+from tracekit.views.activity import activity, device_ids, identified
 from tracekit.views.attribution import attribution
 
 
@@ -19,7 +19,7 @@ def test_d01_correlation_ids_are_per_process(trace_of):
     trace = trace_of(e)
     work, found = identified(trace, activity(trace)), attribution(trace)
     assert found.height == work.height == 6
-    correlation = recorded(trace, work, "correlation")
+    correlation = device_ids(trace).correlation
     assert (found["launch_start_ns"] - correlation - work["pid"]).to_list() == [0] * 6
     assert (work["end_ns"] - work["start_ns"]).sum() == 60
 

@@ -25,9 +25,9 @@ def _views() -> list[View]:
     return list(found.values())
 
 
-def _called(function: FunctionType) -> tuple[set[str], set[str], set[str]]:
-    """Views that a function calls, tables that it reads or asks for, its own helpers included."""
-    views, tables, asked, seen, todo = set(), set(), set(), set(), [function]
+def _called(function: FunctionType) -> tuple[set[str], set[str]]:
+    """Views that a function calls and tables that it reads, its own helpers included."""
+    views, tables, seen, todo = set(), set(), set(), [function]
     while todo:
         one = todo.pop()
         if one in seen:
@@ -35,7 +35,6 @@ def _called(function: FunctionType) -> tuple[set[str], set[str], set[str]]:
         seen.add(one)
         tree = ast.parse(textwrap.dedent(inspect.getsource(one)))
         tables |= _named(tree, "frame")
-        asked |= _named(tree, "has")
         for node in ast.walk(tree):
             value = _value(node, one.__globals__)
             if value is TABLES:
@@ -45,7 +44,7 @@ def _called(function: FunctionType) -> tuple[set[str], set[str], set[str]]:
             elif isinstance(value, FunctionType) and value.__module__.startswith("tracekit.views"):
                 todo.append(value)
     sampled = {v.name for v in SAMPLED}
-    return views | (sampled if views & sampled else set()), tables, asked
+    return views | (sampled if views & sampled else set()), tables
 
 
 def _value(node: ast.AST, scope: dict) -> object:
@@ -72,7 +71,7 @@ def _named(tree: ast.AST, method: str) -> set[str]:
 
 @pytest.mark.parametrize("view", _views(), ids=lambda v: v.name.removeprefix("tracekit.views."))
 def test_a_view_declares_what_it_calls_and_reads(view: View) -> None:
-    views, tables, asked = _called(view.compute)
+    views, tables = _called(view.compute)
     if view not in SAMPLED:
         assert views - {view.name} == {v.name for v in view.of}
-    assert tables <= view.tables <= tables | asked
+    assert tables == view.tables

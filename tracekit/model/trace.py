@@ -65,8 +65,7 @@ class Trace:
         self._store = Store()
 
     def has(self, name: str) -> bool:
-        """Return whether any report holds at least one row of table `name`."""
-        self._check(name)
+        """Return whether any report holds at least one row of table `name`; no need to declare it."""
         return any(r.tables.get(name, 0) > 0 for r in self.reports)
 
     def frame(self, name: str) -> pl.DataFrame:
@@ -125,11 +124,16 @@ class Trace:
         """
         self._store.plan = {n: (tuple(views), tuple(own)) for n, (views, own) in plan.items()}
 
-    def digest(self, *tables: str) -> None:
-        """Compute the planned views that read one of `tables` themselves, so that those can go."""
+    def ahead(self, which: View[Any]) -> None:
+        """Compute a view now if it is planned."""
+        if which.name in self._store.needed():
+            self.view(which)
+
+    def digest(self, table: str) -> None:
+        """Compute the planned views that read a table themselves, so that it can go."""
         needed = sorted(self._store.needed().values(), key=lambda one: one.name)
         for one in needed:
-            if one.tables.intersection(tables):
+            if table in one.tables:
                 self.view(one)
 
     def done(self, name: str) -> None:

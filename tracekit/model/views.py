@@ -129,7 +129,8 @@ class Store:
         read = {table for _, tables in list(self.plan.values()) for table in tables}
         read.update(*(one.tables for one in needed.values() if one.name not in self.views))
         self.views.keep(lambda name, _: name in needed)
-        self.frames.keep(lambda name, rows: name.split(":")[0] in read or rows.height < SMALL_ROWS)
+        # Samples are read for one view that takes them apart.
+        self.frames.keep(lambda name, rows: name in read or rows.height < SMALL_ROWS)
 
 
 SAMPLES = "gpu_metrics:"

@@ -17,13 +17,14 @@ __all__ = [
     "SOURCE",
     "TABLES",
     "WORK_KIND",
+    "DeviceIds",
     "activity",
     "activity_span",
     "clock_spans",
+    "device_ids",
     "gpu_spans",
     "identified",
     "queues",
-    "recorded",
     "used_gpus",
 ]
 
@@ -93,7 +94,7 @@ def activity(trace: Trace) -> pl.DataFrame:
         Frame of gpu Int16, start_ns Int64, end_ns Int64, source Enum `SOURCE`, row UInt32 (row in
         the catalog frame of that source), kind `WORK_KIND` (kernel class, "memcpy DtoD", "memset",
         `OPAQUE`), name_key UInt32 (null for no kernel), queue UInt32 (row of `queues`); sorted by
-        gpu, start_ns, end_ns, source, row. What else is known of a row: `identified`, `recorded`.
+        gpu, start_ns, end_ns, source, row. What else is known of a row: `identified`, `device_ids`.
     """
     return _work(trace).rows
 
@@ -121,25 +122,44 @@ def identified(trace: Trace, work: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return work.hstack(queues(trace).select(wanted)[work["queue"]])
 
 
-def recorded(trace: Trace, work: pl.DataFrame, column: str) -> pl.Series:
-    """Return a column of the catalog frames for rows of `activity`.
+@dataclass(frozen=True)
+class DeviceIds:
+    """Ids of device work that lead back to the host.
 
-    Args:
-        trace: May read the tables of `activity`.
-        work: Has the columns ``source`` and ``row``.
-        column: Name in the catalog, an Int64 column; null for sources that lack it.
+    Attributes:
+        correlation: Int64, id of the launching call within its process; a row a row of `activity`.
+        graph_node: Int64 likewise, node of a CUDA graph; None when no work has any.
     """
+
+    correlation: pl.Series
+    graph_node: pl.Series | None
+
+
+@view(*TABLES.values(), of=[activity])
+def device_ids(trace: Trace) -> DeviceIds:
+    """Return the ids of all device work."""
+    return DeviceIds(_recorded(trace, "correlation"), _node_ids(trace))
+
+
+def _node_ids(trace: Trace) -> pl.Series | None:
+    nodes = _recorded(trace, "graph_node")
+    return None if nodes.null_count() == len(nodes) else nodes
+
+
+def _recorded(trace: Trace, column: str) -> pl.Series:
+    """An Int64 column of the catalog frames for all rows of `activity`."""
     frames = [trace.frame(table) for table in TABLES.values()]
-    parts = [
+    height = activity(trace).height
+    known = [f[column] for f in frames if column in f.columns and f.height]
+    if all(part.null_count() == len(part) for part in known):
+        return pl.repeat(None, height, dtype=pl.Int64, eager=True).alias(column)
+    whole = pl.concat(
         f[column] if column in f.columns else pl.repeat(None, f.height, dtype=pl.Int64, eager=True)
         for f in frames
-    ]
-    if all(part.null_count() == len(part) for part in parts):
-        return pl.repeat(None, work.height, dtype=pl.Int64, eager=True).alias(column)
-    whole = pl.concat([part.rename(column) for part in parts])
+    )
     before = np.cumsum([0, *(f.height for f in frames)], dtype=np.uint32)
-    at = before[work["source"].to_physical().to_numpy()] + work["row"].to_numpy()
-    return whole[pl.Series(at)]
+    source, row = activity(trace)["source"].to_physical(), activity(trace)["row"]
+    return whole[pl.Series(before[source.to_numpy()] + row.to_numpy())]
 
 
 def in_order(work: pl.DataFrame) -> pl.Series:

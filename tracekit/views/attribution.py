@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import joins, stacks
-from tracekit.views.activity import TABLES, activity, identified, queues, recorded
+from tracekit.views.activity import activity, device_ids, identified, queues
 from tracekit.views.keys import row_numbers
 from tracekit.views.ranges import ranges
 from tracekit.views.steps import range_scopes, range_threads, step_ranges
@@ -58,7 +58,7 @@ class _Launches:
     elsewhere: NDArray[np.bool_]
 
 
-@view("runtime", *TABLES.values(), of=[activity, queues])
+@view("runtime", of=[activity, device_ids, queues])
 def _calls(trace: Trace) -> _Calls:
     """The host call that launched each row of `activity`.
 
@@ -75,9 +75,8 @@ def _calls(trace: Trace) -> _Calls:
     if processes.height == 1 and known["pid"].null_count() == known.height:
         keys = ["report"]
     of_queue = _places(known, processes, keys)
-    correlation = recorded(trace, work, "correlation")
     row = joins.match(
-        (of_queue.take(work["queue"].to_numpy()), _ids(correlation)),
+        (of_queue.take(work["queue"].to_numpy()), _ids(device_ids(trace).correlation)),
         (of_thread.astype(np.int32).take(thread), _ids(calls["correlation"])),
     )
     return _Calls(row, thread, threads)
@@ -143,20 +142,18 @@ def _picked(columns: pl.DataFrame, rows: Int32) -> pl.DataFrame:
     return columns[_or_null(rows)]
 
 
-@view("graph_nodes", *TABLES.values(), of=[activity, queues, range_scopes, range_threads])
+@view("graph_nodes", of=[activity, device_ids, queues, range_scopes, range_threads])
 def _capture_layer(trace: Trace) -> pl.Series | None:
     """Layer of graph kernels, from the range that was open when their node was captured.
 
     None where no layer is known.
     """
     nodes = trace.frame("graph_nodes")
-    if nodes.is_empty():
+    node = device_ids(trace).graph_node
+    if nodes.is_empty() or node is None:
         return None
-    work = activity(trace)
-    node = recorded(trace, work, "graph_node")
-    if node.null_count() == work.height:
-        return None
-    work = identified(trace, work.select("queue"), "report", "pid").with_columns(node)
+    work = identified(trace, activity(trace).select("queue"), "report", "pid")
+    work = work.with_columns(node.alias("graph_node"))
     keys = ["report", "pid", "graph_node"]
     nodes = nodes.sort("start_ns").unique(keys, keep="first", maintain_order=True)
     for _ in range(_NODE_HOPS):

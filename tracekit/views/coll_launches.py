@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from tracekit.model.trace import Trace, view
-from tracekit.views.activity import TABLES, activity, identified, queues, recorded
+from tracekit.views.activity import activity, device_ids, identified, queues
 from tracekit.views.attribution import attribution
 from tracekit.views.coll_calls import call_of, group_sizes, host_calls, thread_key
 from tracekit.views.kernels import kernel_names
@@ -31,7 +31,7 @@ _FIELDS = ("what", "comm", "handle", "bytes", "dtype", "nranks", "rank")
 _NODE = ["report", "pid", "graph_node"]
 
 
-@view(*TABLES.values(), of=[activity, attribution, kernel_names, queues])
+@view(of=[activity, attribution, device_ids, kernel_names, queues])
 def comm_kernels(trace: Trace) -> pl.DataFrame:
     """Return the communication kernels with their launch.
 
@@ -46,7 +46,9 @@ def comm_kernels(trace: Trace) -> pl.DataFrame:
     at = is_comm.arg_true()
     work = pl.DataFrame({"activity": at.cast(pl.UInt32)}).hstack(activity(trace)[at])
     work = identified(trace, work.hstack(launches[at]))
-    work = work.with_columns(recorded(trace, work, "graph_node"))
+    node = device_ids(trace).graph_node
+    own = pl.lit(None, pl.Int64) if node is None else node[at]
+    work = work.with_columns(own.alias("graph_node"))
     texts = names.select("name_key", "fused", pl.col("name", "op", "family").cast(pl.Categorical))
     return work.join(texts, on="name_key", how="left", maintain_order="left")
 

@@ -100,7 +100,7 @@ def _kv_at(trace: Trace, times: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@view("diagnostics", "metric_names", "gpu_metrics", of=[activity, used_gpus])
+@view("diagnostics", "metric_names", of=[activity, used_gpus])
 def recording(trace: Trace) -> dict[str, int | str]:
     """Return what was sampled at all, what kept it away, and how to record the L2 hit rate.
 

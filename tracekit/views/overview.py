@@ -38,7 +38,7 @@ def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     return counts
 
 
-@view("overhead", "runtime", of=[activity, attribution, clock_spans, queues, steps, launch_counts])
+@view("overhead", of=[activity, attribution, clock_spans, queues, steps, launch_counts])
 def overview(trace: Trace) -> Overview:
     """Return the device's time account of the whole trace."""
     work = activity(trace)
