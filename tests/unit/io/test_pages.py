@@ -117,12 +117,16 @@ def test_small_tables_do_not_import_numba(tmp_path):
 
 
 def test_auto_decodes_large_tables_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("tracekit.io.source.LARGE_ROWS", 3002)
     path = make(tmp_path / "r.sqlite")
     decoded = []
     monkeypatch.setattr(PagesSource, "_decoded", lambda self, table, *rest: decoded.append(table))
     with open_source(path) as source:
         assert source.read("t", COLUMNS).height == 3000
         alter(path, "INSERT INTO t(rowid, a) VALUES(200000, 1)")
+    with open_source(path) as source:  # a large id makes no large table
+        assert source.read("t", COLUMNS).height == 3001
+        alter(path, "INSERT INTO t(rowid, a) VALUES(200001, 1)")
     with open_source(path) as source:
         source.batches("t", COLUMNS)
     assert decoded == ["t"]

@@ -5,6 +5,7 @@ Importing this module imports Numba; it is imported when a large table is read.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,6 +92,27 @@ class Room:
         self.arena = np.empty(size, np.uint8)
         self.nulls = np.zeros((self.fields.shape[0], most), np.uint8)
         self.entries = np.empty(most * self._texts + 2, np.int64)
+
+
+def count_rows(geometry: NDArray[np.int64], root: int, threads: int) -> int:
+    """Count a table's rows by the headers of its leaves.
+
+    Args:
+        geometry: See `fields`.
+        root: The table's root page.
+        threads: Threads to count on.
+
+    Raises:
+        UnusualTableError: The tree is damaged, or no table tree.
+    """
+    leaves = find_leaves(geometry, root)
+    geometry = geometry.copy()
+    geometry[f.ALONE] = leaves.size == 1
+    with ThreadPoolExecutor(threads) as pool:
+        counts = pool.map(
+            lambda part: walk.count_cells(geometry, part), np.array_split(leaves, threads)
+        )
+        return sum(map(_checked, counts))
 
 
 @dataclass

@@ -32,6 +32,9 @@ __all__ = ["PagesSource"]
 FILTERED_FACTOR = 5
 """How many times larger a table must be before decoding pays when the read is filtered."""
 
+COUNTED_ROWS = 1_000_000
+"""From so many rows on SQLite's own count takes longer than the headers of all leaves."""
+
 BESIDE_FACTOR = 20
 """How many times smaller a table may be if another one of the file has the decoder loaded."""
 
@@ -93,7 +96,15 @@ class PagesSource:
 
     def count(self, table: str) -> int:
         """Return the number of rows; see `TableSource.count`."""
-        return self._fallback.count(table)
+        if table not in self._fallback.tables() or self._most_rows(table) < COUNTED_ROWS:
+            return self._fallback.count(table)
+        try:
+            from tracekit.io.pages.chunks import count_rows
+
+            geometry = self._file.geometry(0)
+            return count_rows(geometry, self._root(table), self._threads)
+        except (ImportError, UnusualTableError):
+            return self._fallback.count(table)
 
     def read(
         self, table: str, columns: Mapping[str, Cells], where: Sequence[RowFilter] = ()
