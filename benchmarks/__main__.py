@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     add = parser.add_argument
     add("--kernels", type=int, default=1_000_000, help="kernels of the report that is loaded")
+    add("--whole-kernels", type=int, help="kernels of the report that is analysed; as above")
     add("--tool-kernels", type=int, default=50_000, help="kernels of the report for other tools")
     add("--sizes", type=int, nargs="+", default=list(SIZES), help="kernels of the growth reports")
     add("--nested", type=int, default=NESTED, help="ranges of the nesting case")
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = Plan(
         folder=given.work,
         kernels=given.kernels,
+        whole_kernels=given.whole_kernels or given.kernels,
         tool_kernels=given.tool_kernels,
         sizes=tuple(sorted(given.sizes)),
         nested=given.nested,

@@ -32,7 +32,8 @@ class Plan:
 
     Attributes:
         folder: Where reports are kept between runs.
-        kernels: Size of the report for loads and for the whole analysis.
+        kernels: Size of the report for loads.
+        whole_kernels: Size of the report for the whole analysis.
         tool_kernels: Size of the report for other tools, some of which are slow.
         sizes: Kernels of the reports for growth, ascending.
         nested: Ranges and kernels of the nesting case.
@@ -44,6 +45,7 @@ class Plan:
 
     folder: Path
     kernels: int
+    whole_kernels: int
     tool_kernels: int
     sizes: tuple[int, ...]
     nested: int
@@ -110,17 +112,18 @@ def _check_same(measured: list[Series]) -> None:
 
 def whole(plan: Plan) -> list[Series]:
     """All analyses against the script of an analyst, on one report."""
-    path = str(plan.report(plan.kernels))
+    path = str(plan.report(plan.whole_kernels))
     ways = {
         "tracekit analyze": (*ANALYZE, path),
         "pandas script": ("-m", "benchmarks.pandas_script", path),
     }
     cases = [
-        Case(Series("whole", "all analyses", way, plan.kernels), python(*arguments))
+        Case(Series("whole", "all analyses", way, plan.whole_kernels), python(*arguments))
         for way, arguments in ways.items()
     ]
     _warm(path)
-    return interleaved(cases, plan.rounds, plan.tell)
+    rounds = plan.rounds if plan.whole_kernels <= plan.kernels else plan.long_rounds
+    return interleaved(cases, rounds, plan.tell)
 
 
 def _warm(path: str) -> None:
