@@ -18,7 +18,7 @@ from tracekit.io.source import Reader
 from tracekit.model.analysis import Analysis, Finding, Level, Missing, settle
 from tracekit.model.catalog import CATALOG, record_command
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.model.trace import Gpu, Trace
+from tracekit.model.trace import Gpu, Report, Trace
 from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
 from tracekit.views.activity import used_gpus
@@ -145,7 +145,7 @@ def diagnose(
     findings = [finding for _, found in answers.values() for finding in found]
     tell("data quality")
     return Diagnosis(
-        reports=trace.reports,
+        reports=tuple(_in_order(r) for r in trace.reports),
         gpus=with_use(trace),
         alignment=trace.alignment,
         overview=head,
@@ -159,6 +159,12 @@ def diagnose(
         questions={name: analysis.question for name, analysis in chosen.items()},
         pictures=pictures(trace) if with_pictures else {},
     )
+
+
+def _in_order(report: Report) -> Report:
+    """Sort what was noted while tables were read, on several threads."""
+    dropped = {t: dict(sorted(reasons.items())) for t, reasons in sorted(report.dropped.items())}
+    return replace(report, notes=sorted(set(report.notes)), dropped=dropped)
 
 
 def with_use(trace: Trace) -> tuple[Gpu, ...]:

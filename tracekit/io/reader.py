@@ -216,6 +216,7 @@ class ReportReader:
             duration_ns=self._scalar("ANALYSIS_DETAILS", "duration"),
             tables={n: c for n, c in counts.items() if c},
             present=tuple(n for n, c in counts.items() if c is not None),
+            notes=self._source.notes,
         )
         report.notes.extend(_schema_notes(report.schema_version))
         lost = sorted(self._damaged.items())

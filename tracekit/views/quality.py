@@ -60,9 +60,7 @@ def quality(trace: Trace) -> tuple[Quality, ...]:
         *_nvtx(trace),
         *_launches(trace),
     ]
-    lines += [
-        Quality(Level.OK, n) for n in dict.fromkeys(n for r in trace.reports for n in r.notes)
-    ]
+    lines += [Quality(Level.OK, n) for n in sorted({n for r in trace.reports for n in r.notes})]
     return tuple(sorted(lines, key=lambda q: _RANK[q.level]))
 
 
