@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.views.kernels import COPY_KINDS, OPAQUE, WORK_KIND, kernels
@@ -31,6 +34,7 @@ __all__ = [
 TABLES = {"kernel": "kernels", "memcpy": "memcpy", "memset": "memset", "graph": "graph_trace"}
 """Source of device work to its table in the catalog."""
 SOURCE = pl.Enum(list(TABLES))
+_COLUMNS = ("gpu", "start_ns", "end_ns", "source", "row", "kind", "name_key", "queue")
 _QUEUE = ["gpu", "report", "pid", "context", "stream"]
 _NO_GPU = -1
 """Sorts before every GPU, as null does."""
@@ -51,6 +55,26 @@ class _Work:
 
 @view(*TABLES.values(), of=[kernels])
 def _work(trace: Trace) -> _Work:
+    frames = [trace.frame(table) for table in TABLES.values()]
+    queue, table = row_numbers(pl.concat(frame.select(_QUEUE) for frame in frames))
+    order, columns = in_order(*_places_of(frames))
+    at = pl.Series(order)
+    columns["source"], columns["row"] = _origins(order, [frame.height for frame in frames])
+    columns["kind"] = pl.concat(_kinds(trace), rechunk=True).gather(at)
+    columns["name_key"] = _name_keys(trace, columns["source"], columns["row"])
+    columns["queue"] = pl.Series(queue).gather(at)
+    return _Work(pl.DataFrame({name: columns[name] for name in _COLUMNS}), table)
+
+
+def _places_of(frames: Sequence[pl.DataFrame]) -> list[pl.Series]:
+    """GPU, start and end of all rows, each in one piece."""
+    wanted = ("gpu", "start_ns", "end_ns")
+    return [
+        pl.concat([f[name] for f in frames if f.height] or [frames[0][name]]) for name in wanted
+    ]
+
+
+def _kinds(trace: Trace) -> list[pl.Series]:
     copies = trace.frame("memcpy").select(
         pl.concat_str(
             pl.lit("memcpy "),
@@ -59,31 +83,30 @@ def _work(trace: Trace) -> _Work:
             ),
         ).cast(WORK_KIND)
     )
-    kinds: dict[str, pl.Series | pl.Expr] = {
-        "kernel": kernels(trace)["kind"],
-        "memcpy": copies.to_series(),
-        "memset": pl.lit("memset", WORK_KIND),
-        "graph": pl.lit(OPAQUE, WORK_KIND),
-    }
-    frames = {source: trace.frame(table) for source, table in TABLES.items()}
-    keys = pl.concat([frame.select(_QUEUE) for frame in frames.values()])
-    queue, table = row_numbers(keys)
-    parts = []
-    for source, frame in frames.items():
-        name_key = kernels(trace)["name_key"] if source == "kernel" else pl.lit(None, pl.UInt32)
-        parts.append(
-            frame.with_row_index("row").select(
-                "gpu",
-                "start_ns",
-                "end_ns",
-                pl.lit(source, SOURCE).alias("source"),
-                "row",
-                kinds[source].alias("kind"),
-                name_key.alias("name_key"),
-            )
-        )
-    work = pl.concat(parts).with_columns(pl.Series("queue", queue))
-    return _Work(work[in_order(work)], table)
+    constant = [
+        pl.repeat(kind, trace.frame(table).height, dtype=WORK_KIND, eager=True)
+        for kind, table in (("memset", "memset"), (OPAQUE, "graph_trace"))
+    ]
+    return [kernels(trace)["kind"], copies.to_series(), *constant]
+
+
+def _origins(order: NDArray[np.uint32], heights: Sequence[int]) -> tuple[pl.Series, pl.Series]:
+    """From which table and which of its rows each comes."""
+    first = np.cumsum([0, *heights[:-1]], dtype=np.uint32)
+    code = np.zeros(order.size, np.uint8)
+    for number in first[1:]:
+        code += order >= number
+    row, later = order.copy(), np.flatnonzero(code)
+    row[later] -= first[code[later]]
+    return pl.Series(list(TABLES), dtype=SOURCE)[pl.Series(code)], pl.Series(row)
+
+
+def _name_keys(trace: Trace, source: pl.Series, row: pl.Series) -> pl.Series:
+    keys = kernels(trace)["name_key"]
+    if len(keys) == len(row):
+        return keys.gather(row)
+    is_kernel = source.to_physical() == 0
+    return keys.gather(pl.select(pl.when(is_kernel).then(row)).to_series())
 
 
 @view(of=[_work])
@@ -162,23 +185,52 @@ def _recorded(trace: Trace, column: str) -> pl.Series:
     return whole[pl.Series(before[source.to_numpy()] + row.to_numpy())]
 
 
-def in_order(work: pl.DataFrame) -> pl.Series:
-    """Return the rows of `work` by GPU, start, end, source and row: UInt32.
-
-    They are by source and row already.
+def in_order(
+    gpu: pl.Series, start: pl.Series, end: pl.Series
+) -> tuple[NDArray[np.uint32], dict[str, pl.Series]]:
+    """Put rows in order of GPU, start and end; what agrees in all of them stays as it is.
 
     A table of the profiler is in time order but for a few rows, which a merging sort of one column
     makes use of; only rows that begin at one moment on one GPU are compared by more.
+
+    Args:
+        gpu: Int16, nulls first.
+        start: Int64, ns.
+        end: Int64, ns.
+
+    Returns:
+        The rows in order, uint32[n], and the three columns in that order.
     """
-    start, end = (work[c].to_numpy() for c in ("start_ns", "end_ns"))
-    gpu = work["gpu"].fill_null(_NO_GPU).to_numpy()
-    order = np.argsort(start, kind="stable")
-    order = order[np.argsort(gpu[order], kind="stable")]
-    same = (start[order[1:]] == start[order[:-1]]) & (gpu[order[1:]] == gpu[order[:-1]])
+    device = gpu.fill_null(_NO_GPU).to_numpy()
+    order, ordered = _by_number(device)
+    begun = start.to_numpy()[order]
+    borders = np.flatnonzero(np.diff(ordered)) + 1
+    for low, high in itertools.pairwise([0, *borders.tolist(), order.size]):
+        own = begun[low:high]
+        if (own[1:] < own[:-1]).any():
+            new = np.argsort(own, kind="stable")
+            begun[low:high], order[low:high] = own[new], order[low:high][new]
+    same = begun[1:] == begun[:-1]
+    same[borders - 1] = False
     tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
     rows = order[tied]
-    order[tied] = rows[np.lexsort((end[rows], start[rows], gpu[rows]))]
-    return pl.Series(order.astype(np.uint32))
+    order[tied] = rows[np.lexsort((end.gather(rows).to_numpy(), begun[tied], ordered[tied]))]
+    gpus = pl.Series(ordered)
+    gpus = gpus.set(gpus == _NO_GPU, None) if gpu.null_count() else gpus
+    ends = end.gather(pl.Series(order))
+    return order, {"gpu": gpus, "start_ns": pl.Series(begun), "end_ns": ends}
+
+
+def _by_number(number: NDArray[np.int16]) -> tuple[NDArray[np.uint32], NDArray[np.int16]]:
+    """Put small numbers in order: rows, uint32[n], and the numbers, int16[n]; both ascending."""
+    low, high = (int(number.min()), int(number.max())) if number.size else (0, 0)
+    if low == high:
+        return np.arange(number.size, dtype=np.uint32), number
+    # Small kinds are sorted by counting, those of one byte in one pass.
+    small = (number - low).astype(np.min_scalar_type(high - low))
+    order = np.argsort(small, kind="stable").astype(np.uint32)
+    values = np.arange(low, high + 1, dtype=np.int16)
+    return order, np.repeat(values, np.bincount(small, minlength=values.size))
 
 
 _ENDS = (pl.col("start_ns").min(), pl.col("end_ns").max())
