@@ -37,6 +37,33 @@ def test_covered_time_is_that_of_numpy(found: list[tuple[int, int]], of: list) -
 
 
 @settings(deadline=None)
+@given(rows, rows)
+def test_shared_time_is_that_of_numpy(found: list[tuple[int, int]], of: list) -> None:
+    one, other = intervals.union(*_arrays(found)), intervals.union(*_arrays(of))
+    expected = intervals.intersect(*one, *other)
+    assert [a.tolist() for a in sweeps.crossed(*one, *other)] == [a.tolist() for a in expected]
+    # The complement of a union may begin and end with an empty member.
+    if one[0].size:
+        gaps = (np.append(one[0][:1], one[1]), np.append(one[0], one[1][-1:]))
+        expected = intervals.intersect(*other, *gaps)
+        assert [a.tolist() for a in sweeps.crossed(*other, *gaps)] == [a.tolist() for a in expected]
+
+
+@settings(deadline=None)
+@given(rows, rows, values)
+def test_integrals_of_a_union_are_those_of_numpy_to_the_last_digit(
+    found: list[tuple[int, int]], of: list, value: list
+) -> None:
+    windows, cells = intervals.union(*_arrays(found)), intervals.union(*_arrays(of))
+    samples = sampling.Cells(*cells, np.array(value)[: cells[0].size], 1)
+    integral, covered = sampling._integrals_swept(samples, *windows)
+    ones = np.ones(cells[0].size, np.int64)
+    slow = sampling._integral_between(samples, samples.value, *windows)
+    assert integral.tolist() == slow.tolist()
+    assert covered.tolist() == sampling._integral_between(samples, ones, *windows).tolist()
+
+
+@settings(deadline=None)
 @given(rows, rows, values)
 def test_integrals_are_those_of_numpy_to_the_last_digit(
     found: list[tuple[int, int]], of: list, value: list

@@ -197,7 +197,7 @@ def _covered(work: pl.DataFrame, at: Int64, begin: Int64, end: Int64) -> Int64:
     for low, high in itertools.pairwise(edges):
         own, here = at[low:high], gpu[at[low]]
         # Sorted by GPU: the work of one is a slice.
-        of_gpu = slice(*np.searchsorted(gpu, [here, here + 1]))
+        of_gpu = slice(*np.searchsorted(gpu, np.array([here, here + 1], gpu.dtype)))
         other = _COVERS.take(kind[of_gpu]) & (queue[of_gpu] != queue[own[0]])
         earlier = counted.setdefault(int(here), [])
         rows = np.concatenate([np.flatnonzero(other) + of_gpu.start, *earlier])

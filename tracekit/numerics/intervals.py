@@ -119,6 +119,8 @@ def intersect(us: ArrayLike, ue: ArrayLike, vs: ArrayLike, ve: ArrayLike) -> Int
     """
     us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
     vs, ve = np.asarray(vs, np.int64), np.asarray(ve, np.int64)
+    if sweeps.worth(us.size + vs.size):
+        return sweeps.crossed(*(np.ascontiguousarray(a) for a in (us, ue, vs, ve)))
     first = np.searchsorted(ve, us, side="right")
     count = np.searchsorted(vs, ue, side="left") - first
     mine = np.repeat(np.arange(us.size), count)

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics import sweeps
+from tracekit.numerics import integrals, sweeps
 from tracekit.numerics.intervals import Intervals, merge_windows, overlap_ns
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -164,8 +164,8 @@ def over_windows(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> Means:
         integral = _integral_between(samples, samples.value, s, e)
         known = _integral_between(samples, np.ones(samples.start.size, np.int64), s, e)
     return Means(
-        integral.astype(np.float64),
-        known.astype(np.int64),
+        integral.astype(np.float64, copy=False),
+        known.astype(np.int64, copy=False),
         np.maximum(e - s, 0),
         samples.period_ns,
     )
@@ -294,12 +294,13 @@ def edge_fit(timestamps: ArrayLike, values: ArrayLike, us: ArrayLike, ue: ArrayL
 
 def _integrals_swept(samples: Cells, s: Int64, e: Int64) -> tuple[Float64 | Int64, Float64 | Int64]:
     value = samples.value
-    length = float((samples.end - samples.start).sum())
-    if value.size and float(np.abs(value).max()) * length >= _EXACT_BELOW:
-        value = value.astype(np.float64)
+    if value.size and value.dtype.kind != "f":
+        length = float((samples.end - samples.start).sum())
+        if float(np.abs(value).max()) * length >= _EXACT_BELOW:
+            value = value.astype(np.float64)
     start, end = (np.ascontiguousarray(c) for c in samples[:2])
     s, e = np.ascontiguousarray(s), np.ascontiguousarray(e)
-    return sweeps.integrals(start, end, np.ascontiguousarray(value), s, e)
+    return integrals.integrals(start, end, np.ascontiguousarray(value), s, e)
 
 
 def _integral_between(

@@ -8,7 +8,7 @@ mean; here starts of rows ascend, and unions are sorted and disjoint.
 from __future__ import annotations
 
 import sys
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ __all__ = [
     "ascends",
     "cells_of",
     "covered",
-    "integrals",
+    "crossed",
     "merged",
     "reached_before",
     "worth",
@@ -110,6 +110,43 @@ def merged(s: Int64, e: Int64) -> tuple[Int64, Int64]:
     return starts[:n].copy(), ends[:n].copy()
 
 
+@compiled(f"Tuple((int64[::1], int64[::1]))({_RO}, {_RO}, {_RO}, {_RO})")
+def crossed(us: Int64, ue: Int64, vs: Int64, ve: Int64) -> tuple[Int64, Int64]:
+    """Time covered by both of two unions, in two passes: count, then fill.
+
+    Args:
+        us: int64[n], ns, starts of the first union.
+        ue: int64[n], ns, its ends.
+        vs: int64[m], ns, starts of the second union.
+        ve: int64[m], ns, its ends.
+
+    Returns:
+        Starts and ends of the shared stretches, ns.
+    """
+    n, first = 0, 0
+    for i in range(us.size):
+        while first < vs.size and ve[first] <= us[i]:
+            first += 1
+        k = first
+        while k < vs.size and vs[k] < ue[i]:
+            n += 1
+            k += 1
+        # All but the last of these end inside the member, and before the next begins.
+        first = max(first, k - 1)
+    starts, ends = np.empty(n, np.int64), np.empty(n, np.int64)
+    n, first = 0, 0
+    for i in range(us.size):
+        while first < vs.size and ve[first] <= us[i]:
+            first += 1
+        k = first
+        while k < vs.size and vs[k] < ue[i]:
+            starts[n], ends[n] = max(us[i], vs[k]), min(ue[i], ve[k])
+            n += 1
+            k += 1
+        first = max(first, k - 1)
+    return starts, ends
+
+
 @compiled(f"int64[::1]({_RO}, {_RO}, {_RO}, {_RO})")
 def covered(s: Int64, e: Int64, us: Int64, ue: Int64) -> Int64:
     """Time of each row that a union covers.
@@ -140,53 +177,6 @@ def covered(s: Int64, e: Int64, us: Int64, ue: Int64) -> Int64:
             if last >= 0:
                 found[i] = before[last] + min(e[i], ue[last]) - us[last] - until
     return found
-
-
-@compiled(
-    f"Tuple((int64[::1], int64[::1]))({_RO}, {_RO}, {_RO}, {_RO}, {_RO})",
-    f"Tuple((float64[::1], int64[::1]))({_RO}, {_RO}, ro(float64[::1]), {_RO}, {_RO})",
-)
-def integrals(
-    start: Int64, end: Int64, value: NDArray[Any], s: Int64, e: Int64
-) -> tuple[NDArray[Any], Int64]:
-    """Integral of a step function over each window, and how much of the window has a value.
-
-    Args:
-        start: int64[n], ns, starts of disjoint cells, ascending.
-        end: int64[n], ns, their ends.
-        value: int64[n] or float64[n], value in each cell.
-        s: int64[m], ns, starts of windows.
-        e: int64[m], ns, their ends.
-
-    Returns:
-        ``(integral, covered)``, both [m], in value times ns and in ns; 0 for empty windows.
-    """
-    whole, length = np.empty_like(value), np.empty(start.size, np.int64)
-    nothing = value.dtype.type(0)
-    total, time = nothing, 0
-    for i in range(start.size):
-        part = value[i] * (end[i] - start[i])
-        total += part
-        time += end[i] - start[i]
-        # What stood before a cell is the sum up to it less its own part: sums of floats come out
-        # as NumPy's do.
-        whole[i], length[i] = total - part, time - (end[i] - start[i])
-    integral, known = np.zeros(s.size, value.dtype), np.zeros(s.size, np.int64)
-    place = 0
-    for i in range(s.size):
-        if e[i] > s[i] and start.size:
-            place = _last_until(start, s[i], max(place, 0))
-            until, had = nothing, 0
-            if place >= 0:
-                part_ns = min(s[i], end[place]) - start[place]
-                until = whole[place] + value[place] * part_ns
-                had = length[place] + part_ns
-            last = _last_until(start, e[i], max(place, 0))
-            if last >= 0:
-                part_ns = min(e[i], end[last]) - start[last]
-                integral[i] = whole[last] + value[last] * part_ns - until
-                known[i] = length[last] + part_ns - had
-    return integral, known
 
 
 @compiled(f"int64[::1]({_RO}, ro(int32[::1]), int64)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -160,32 +162,38 @@ def shared_time(trace: Trace) -> pl.DataFrame:
         time-weighted DRAM read + write; change_ratio (contended over pure_compute, minus 1) on
         the contended rows. Communication itself moves memory, so a rise proves nothing.
     """
-    rows = []
-    for gpu, (comm, other, both) in _sides(trace).items():
-        counters = metrics.dram(trace, gpu)
-        unions = {
-            "contended": both,
-            "pure_comm": intervals.subtract(*comm, *both),
-            "pure_compute": intervals.subtract(*other, *comm),
+    sides = _sides(trace)
+    counters = {gpu: metrics.dram(trace, gpu) for gpu in sides}
+    parts = each(lambda gpu: _shared_on(gpu, counters[gpu], sides[gpu]), sides)
+    return pl.DataFrame([row for part in parts for row in part], schema=SHARED_TIME)
+
+
+def _shared_on(
+    gpu: int,
+    counters: Sequence[metrics.Counter],
+    sides: tuple[Intervals, Intervals, Intervals],
+) -> list[dict[str, object]]:
+    """Rows of `shared_time` of one GPU."""
+    comm, other, both = sides
+    unions = {
+        "contended": both,
+        "pure_comm": intervals.subtract(*comm, *both),
+        "pure_compute": intervals.subtract(*other, *comm),
+    }
+    means = {what: metrics.mean_over(counters, u) or (None, None) for what, u in unions.items()}
+    change = _change(means["contended"][0], means["pure_compute"][0])
+    return [
+        {
+            "gpu": gpu,
+            "what": what,
+            "time_ns": intervals.total_ns(*union),
+            "dram_frac": means[what][0],
+            "coverage_frac": means[what][1],
+            "change_ratio": change if what == "contended" else None,
         }
-        levels = {what: metrics.level_over(counters, u) for what, u in unions.items()}
-        for what, union in unions.items():
-            level = levels[what]
-            rows.append(
-                {
-                    "gpu": gpu,
-                    "what": what,
-                    "time_ns": intervals.total_ns(*union),
-                    "dram_frac": None if level is None else level.mean_frac,
-                    "coverage_frac": None if level is None else level.coverage_frac,
-                    "change_ratio": _change(levels) if what == "contended" else None,
-                }
-            )
-    return pl.DataFrame(rows, schema=SHARED_TIME)
+        for what, union in unions.items()
+    ]
 
 
-def _change(levels: dict[str, metrics.Level | None]) -> float | None:
-    during, without = levels["contended"], levels["pure_compute"]
-    if during is None or without is None or during.mean_frac is None or not without.mean_frac:
-        return None
-    return during.mean_frac / without.mean_frac - 1
+def _change(during: float | None, without: float | None) -> float | None:
+    return None if during is None or not without else during / without - 1

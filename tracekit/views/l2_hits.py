@@ -19,7 +19,7 @@ from tracekit.numerics.threads import each
 from tracekit.views.activity import WORK_KIND, activity
 from tracekit.views.attribution import attribution
 from tracekit.views.l2 import FULL_SCALE, HitCounter, hit_counters, resident_warps
-from tracekit.views.metrics import SAMPLED, dram, level_over
+from tracekit.views.metrics import SAMPLED, dram, mean_over
 
 __all__ = ["ATTENTION", "KernelHits", "kernel_hits"]
 
@@ -86,7 +86,9 @@ def kernel_hits(trace: Trace) -> KernelHits:
     work, counters = activity(trace), hit_counters(trace)
     # Sorted by GPU: the kernels of one are a slice.
     gpus = work["gpu"].fill_null(_NO_GPU).to_numpy()
-    slices = [np.searchsorted(gpus, [c.gpu, c.gpu + 1]).tolist() for c in counters]
+    # Looked up in their own type: NumPy would widen all of them otherwise.
+    edges = (np.array([c.gpu, c.gpu + 1], gpus.dtype) for c in counters)
+    slices = [np.searchsorted(gpus, edge).tolist() for edge in edges]
     kind = work["kind"].to_physical().to_numpy()
     inside = attribution(trace)["layer"].is_not_null().to_numpy()
     attention = any(
@@ -214,9 +216,9 @@ def _bins(
     rows = []
     for code in np.unique(bins).tolist():
         start, end = (times[at[bins == code]] for times in windows)
-        level = level_over(dram(trace, counter.gpu), union(start, end))
+        level = mean_over(dram(trace, counter.gpu), union(start, end))
         names = (_bin_name(MISS_BINS, code // 3), _bin_name(OCCUPANCY_BINS, code % 3))
-        mean = None if level is None else level.mean_frac
+        mean = None if level is None else level[0]
         rows.append((counter.gpu, *names, start.size, int((end - start).sum()), mean))
     return rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from tracekit.model.trace import Trace, view
@@ -10,6 +11,7 @@ from tracekit.views.attribution import attribution, steps
 
 __all__ = ["CAPTURE", "gpu_time_of_capture", "gpu_time_of_steps", "share_of_steps", "step_time"]
 
+_NO_STEP, _NO_GPU = np.iinfo(np.uint32).max, -1
 CAPTURE = "capture"
 """Group of everything when there are no steps."""
 
@@ -24,10 +26,20 @@ def gpu_time_of_steps(trace: Trace) -> pl.DataFrame:
         Frame of step UInt32, gpu Int16, time_ns Int64 (first start to last end of the step's work
         on that GPU); sorted by step and gpu. Steps without device work have no row.
     """
-    work = activity(trace).select("gpu", "start_ns", "end_ns")
-    inside = work.hstack(attribution(trace).select("step")).drop_nulls("step")
+    work, step = activity(trace), attribution(trace)["step"]
+    if work.is_empty():
+        return work.select(step, "gpu", pl.col("start_ns").alias("time_ns"))
+    # Work is sorted by GPU and start, so that of one step comes in few runs.
+    codes = step.fill_null(_NO_STEP).to_numpy(), work["gpu"].fill_null(_NO_GPU).to_numpy()
+    opens = np.ones(work.height, np.bool_)
+    opens[1:] = (codes[0][1:] != codes[0][:-1]) | (codes[1][1:] != codes[1][:-1])
+    first = np.flatnonzero(opens)
+    runs = work.select("gpu", "start_ns")[first].with_columns(
+        step[first], pl.Series("end_ns", np.maximum.reduceat(work["end_ns"].to_numpy(), first))
+    )
     length = (pl.col("end_ns").max() - pl.col("start_ns").min()).alias("time_ns")
-    return inside.group_by("step", "gpu").agg(length).sort("step", "gpu", nulls_last=True)
+    found = runs.drop_nulls("step").group_by("step", "gpu").agg(length)
+    return found.sort("step", "gpu", nulls_last=True)
 
 
 @view(of=[gpu_spans])
