@@ -132,7 +132,7 @@ def diagnose(
         *(partial(trace.digest, t) for t in _DIGESTED),
         *(partial(trace.ahead, v) for v in SAMPLED),
     ]
-    each(lambda prepare: prepare(), ahead)
+    each(lambda prepare: prepare(), ahead, stop=trace.stop)
     head = trace.view(overview)
 
     def answered(name: str) -> _Answer:
@@ -141,7 +141,7 @@ def diagnose(
         trace.done(name)
         return answer
 
-    answers = dict(zip(names, each(answered, names), strict=True))
+    answers = dict(zip(names, each(answered, names, stop=trace.stop), strict=True))
     findings = [finding for _, found in answers.values() for finding in found]
     tell("data quality")
     return Diagnosis(

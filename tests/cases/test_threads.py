@@ -27,7 +27,7 @@ def _flawed() -> Export:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_notes_and_findings_come_in_one_order(diagnose, monkeypatch, order):
-    def one_after_another(function, items):
+    def one_after_another(function, items, **_):
         items = list(items)
         done = {i: function(items[i]) for i in range(len(items))[::order]}
         return [done[i] for i in range(len(items))]

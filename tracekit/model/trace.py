@@ -65,7 +65,7 @@ class Trace:
         self._store = Store()
 
     def has(self, name: str) -> bool:
-        """Return whether any report holds at least one row of table `name`; no need to declare it."""
+        """Return whether any report holds a row of table `name`, declared or not."""
         return any(r.tables.get(name, 0) > 0 for r in self.reports)
 
     def frame(self, name: str) -> pl.DataFrame:
@@ -135,6 +135,10 @@ class Trace:
         for one in needed:
             if table in one.tables:
                 self.view(one)
+
+    def stop(self) -> None:
+        """Compute and read nothing more: whoever asks for something new gets a `StoppedError`."""
+        self._store.stopped.set()
 
     def done(self, name: str) -> None:
         """Say that the views of one part of the plan will not be asked for again."""

@@ -17,6 +17,10 @@ __all__ = ["SAMPLES", "SMALL_ROWS", "Store", "UndeclaredTableError", "View", "vi
 T = TypeVar("T")
 
 
+class StoppedError(Exception):
+    """The trace was told to stop; only threads whose result nobody waits for see it."""
+
+
 class UndeclaredTableError(AssertionError):
     """An analysis or view read a table that it does not declare: a bug."""
 
@@ -66,9 +70,14 @@ def view(*uses: str, of: Iterable[View[Any]] = ()) -> Callable[[Callable[[Trace]
 
 
 class Kept:
-    """Values by name, each computed once whichever thread asks first."""
+    """Values by name, each computed once whichever thread asks first.
 
-    def __init__(self) -> None:
+    Args:
+        stopped: Once it is set nothing new is computed.
+    """
+
+    def __init__(self, stopped: threading.Event) -> None:
+        self._stopped = stopped
         self._values: dict[str, Any] = {}
         self._locks: dict[str, threading.RLock] = {}
         self._lock = threading.Lock()
@@ -77,7 +86,11 @@ class Kept:
         return name in self._values
 
     def get(self, name: str, compute: Callable[[], Any]) -> tuple[Any, bool]:
-        """Return a value and whether it is new; views form no circle to wait in."""
+        """Return a value and whether it is new; views form no circle to wait in.
+
+        Raises:
+            StoppedError: It is not there and must not be computed any more.
+        """
         with self._lock:
             if name in self._values:
                 return self._values[name], False
@@ -85,6 +98,8 @@ class Kept:
         with lock:
             if name in self._values:
                 return self._values[name], False
+            if self._stopped.is_set():
+                raise StoppedError
             value = compute()
             with self._lock:
                 self._values[name] = value
@@ -104,10 +119,12 @@ class Store:
         frames: By catalog name, or `SAMPLES` and counters.
         views: Values by the name of the view.
         plan: See `Trace.expect`; None keeps everything.
+        stopped: Set when nothing more is to be computed.
     """
 
     def __init__(self) -> None:
-        self.frames, self.views = Kept(), Kept()
+        self.stopped = threading.Event()
+        self.frames, self.views = Kept(self.stopped), Kept(self.stopped)
         self.plan: dict[str, tuple[tuple[View[Any], ...], tuple[str, ...]]] | None = None
 
     def needed(self) -> dict[str, View[Any]]:

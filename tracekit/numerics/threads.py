@@ -13,12 +13,15 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def each(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
+def each(
+    function: Callable[[A], B], items: Iterable[A], *, stop: Callable[[], None] | None = None
+) -> list[B]:
     """Apply a function to every item, on as many threads as there are processors.
 
     Args:
         function: Must not depend on the order of calls.
         items: What it is applied to.
+        stop: Called when the user interrupts, to make the calls that are running end early.
 
     Returns:
         The results in the order of the items.
@@ -31,4 +34,10 @@ def each(function: Callable[[A], B], items: Iterable[A]) -> list[B]:
     if threads < 2:
         return [function(item) for item in work]
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(function, work))
+        try:
+            return list(pool.map(function, work))
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if stop is not None:
+                stop()
+            raise

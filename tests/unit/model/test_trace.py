@@ -12,6 +12,7 @@ import pytest
 from tracekit.model import views as kept
 from tracekit.model.catalog import CATALOG
 from tracekit.model.trace import Report, Trace, UndeclaredTableError, View, view
+from tracekit.model.views import StoppedError
 
 
 class Counting:
@@ -151,3 +152,12 @@ def test_a_view_cannot_read_what_it_does_not_declare(trace):
 
     with pytest.raises(UndeclaredTableError, match="runtime is not declared"):
         sly(trace)
+
+
+def test_a_stopped_trace_gives_what_it_has_and_computes_nothing_more(trace, views, calls):
+    assert views["first"](trace) == 1
+    trace.stop()
+    assert views["first"](trace) == 1
+    with pytest.raises(StoppedError):
+        views["last"](trace)
+    assert calls == {"first": 1}
