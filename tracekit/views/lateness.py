@@ -76,9 +76,16 @@ def lateness(trace: Trace) -> pl.DataFrame:
         of a rank and what follows from `WEIGHTY_FRAC` on.
     """
     rows = _segments(trace)
+    if rows.is_empty():
+        return pl.DataFrame(schema=LATENESS)
+    number, processes = row_numbers(rows.select("report", "gpu", "pid"))
+    about, late, early = _compared(trace, rows)
+    # Nobody asks what the ranks between did.
+    wanted = np.unique(np.concatenate((late, early)))
+    rows, number = rows[wanted], number[wanted]
+    late, early = np.searchsorted(wanted, late), np.searchsorted(wanted, early)
     launched = attribution(trace)["launch_start_ns"]
     work = lanes(trace)
-    number, processes = row_numbers(rows.select("report", "gpu", "pid"))
 
     def spent(one: int) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
         at = np.flatnonzero(number == one)
@@ -92,13 +99,11 @@ def lateness(trace: Trace) -> pl.DataFrame:
         }
 
     parts = each(spent, range(processes.height))
-    if not parts:
-        return pl.DataFrame(schema=LATENESS)
     spans = {what: np.zeros(rows.height, np.int64) for _, found in parts for what in found}
     for at, found in parts:
         for what, ns in found.items():
             spans[what][at] = ns
-    return _differences(trace, rows, spans)
+    return _differences(trace, about, {what: ns[late] - ns[early] for what, ns in spans.items()})
 
 
 def _segments(trace: Trace) -> pl.DataFrame:
@@ -136,19 +141,26 @@ def _accounts(
     }
 
 
-def _differences(
-    trace: Trace, rows: pl.DataFrame, spans: dict[str, NDArray[np.int64]]
-) -> pl.DataFrame:
-    """What the late rank spent minus what the earliest spent, summed by kind."""
-    spent, start, first = list(spans), rows["start_ns"].to_numpy(), firsts(rows)
+def _compared(
+    trace: Trace, rows: pl.DataFrame
+) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.int64]]:
+    """What is known of each collective, the row of its late rank, and that of its earliest."""
+    start, first = rows["start_ns"].to_numpy(), firsts(rows)
     count = np.diff(first, append=rows.height)
     about = in_collective(trace, rows.select("instance")[first], *_BY, "late_rank_id", "skew_ns")
     earliest = np.flatnonzero(start == np.repeat(np.minimum.reduceat(start, first), count))
     early = earliest[firsts(rows.select("instance")[earliest])]
     of_late = np.repeat(about["late_rank_id"].to_numpy(), count)
-    late = np.flatnonzero(rows["rank_id"].to_numpy() == of_late)
-    more = (pl.Series(what, ns[late] - ns[early]) for what, ns in spans.items())
-    diff = about.with_columns(*more, pl.col(_BY).cast(pl.String))
+    return about, np.flatnonzero(rows["rank_id"].to_numpy() == of_late), early
+
+
+def _differences(
+    trace: Trace, about: pl.DataFrame, more: dict[str, NDArray[np.int64]]
+) -> pl.DataFrame:
+    """What the late rank spent more than the earliest, summed by kind."""
+    spent = list(more)
+    columns = (pl.Series(what, ns) for what, ns in more.items())
+    diff = about.with_columns(*columns, pl.col(_BY).cast(pl.String))
     by = [*_BY, "late_rank_id"]
     found = diff.group_by(by).agg(pl.col(spent).sum())
     found = found.unpivot(spent, index=by, variable_name="what", value_name="extra_ns")
