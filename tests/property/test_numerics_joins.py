@@ -38,7 +38,9 @@ def test_match(a: list[tuple[int, int]], b: list[tuple[int, int]], spread: int) 
         first.setdefault(key, row)
     expected = [first.get(key, -1) if key[1] >= 0 else -1 for key in a]
     (pa, ia), (pb, ib) = (np.array(rows, np.int64).reshape(-1, 2).T for rows in (a, b))
-    assert joins.match((pa, ia * spread), (pb, ib * spread)).tolist() == expected
+    # Numbers of processes that stand for themselves, and a place of its own for each row.
+    keys_a, keys_b = (pa, range(4), ia * spread), (range(len(b)), pb, ib * spread)
+    assert joins.match(keys_a, keys_b).tolist() == expected
 
 
 @settings(deadline=None)

@@ -18,32 +18,44 @@ from tracekit.numerics.labels import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
 Int32: TypeAlias = NDArray[np.int32]
+_Keys: TypeAlias = tuple[ArrayLike, ArrayLike, ArrayLike]
+_KEYS = "ro(uint32[::1]), ro(int32[::1]), ro(int64[::1])"
 
 # A table may take this many cells for a row of b before sorting is the cheaper way.
 _CELLS_PER_ROW = 8
 _FREE_CELLS = 1 << 16
 
 
-def match(keys_a: tuple[ArrayLike, ArrayLike], keys_b: tuple[ArrayLike, ArrayLike]) -> Int32:
+def match(keys_a: _Keys, keys_b: _Keys) -> Int32:
     """For each row of a, the first row of b with the same key.
 
     Args:
-        keys_a: ``(process, id)``, int32[n] and int64[n]. A negative process or id matches nothing.
-        keys_b: ``(process, id)``, int32[m] and int64[m], in any order; processes are numbered
-            from 0.
+        keys_a: ``(place, process, id)``: uint32[n], where a row comes from (a queue, a thread);
+            int32[places], the process of each place; int64[n], the id. A negative process or id
+            matches nothing.
+        keys_b: The same of b, in any order; its processes are numbered from 0.
 
     Returns:
         int32[n], row of b, or -1.
     """
-    process_a, process_b = (np.ascontiguousarray(key[0], np.int32) for key in (keys_a, keys_b))
-    id_a, id_b = (np.ascontiguousarray(key[1], np.int64) for key in (keys_a, keys_b))
+    place_a, of_a, id_a = _contiguous(keys_a)
+    place_b, of_b, id_b = _contiguous(keys_b)
     if id_b.size == 0:
         return np.full(id_a.size, -1, np.int32)
-    low, high = _bounds(process_b, id_b, int(process_b.max()) + 1)
+    low, high = _bounds(place_b, of_b, id_b, int(of_b.max()) + 1)
     width = np.maximum(high.astype(np.float64) - low + 1, 0)
     if width.sum() <= _CELLS_PER_ROW * id_b.size + _FREE_CELLS:
-        return _match_dense(process_a, id_a, process_b, id_b, low, high)
-    return _match_sorted(process_a, id_a, process_b, id_b)
+        return _match_dense(place_a, of_a, id_a, place_b, of_b, id_b, low, high)
+    return _match_sorted(of_a.take(place_a), id_a, of_b.take(place_b), id_b)
+
+
+def _contiguous(keys: _Keys) -> tuple[NDArray[np.uint32], Int32, Int64]:
+    place, process, ids = keys
+    return (
+        np.ascontiguousarray(place, np.uint32),
+        np.ascontiguousarray(process, np.int32),
+        np.ascontiguousarray(ids, np.int64),
+    )
 
 
 def _match_sorted(code_a: Int32, id_a: Int64, code_b: Int32, id_b: Int64) -> Int32:
@@ -58,27 +70,31 @@ def _match_sorted(code_a: Int32, id_a: Int64, code_b: Int32, id_b: Int64) -> Int
     return np.where(known & (key_b[row] == key_a), row, -1).astype(np.int32)
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1]))(ro(int32[::1]), ro(int64[::1]), int64)",
-    interpret_below=SMALL,
-)
-def _bounds(code: Int32, ids: Int64, n_codes: int) -> tuple[Int64, Int64]:
-    """Smallest and largest id that is not negative, by code; an empty range without any."""
-    low = np.full(n_codes, np.iinfo(np.int64).max, np.int64)
-    high = np.full(n_codes, -1, np.int64)
+@compiled(f"Tuple((int64[::1], int64[::1]))({_KEYS}, int64)", interpret_below=SMALL)
+def _bounds(
+    place: NDArray[np.uint32], process: Int32, ids: Int64, n_processes: int
+) -> tuple[Int64, Int64]:
+    """Smallest and largest id that is not negative, by process; an empty range without any."""
+    low = np.full(n_processes, np.iinfo(np.int64).max, np.int64)
+    high = np.full(n_processes, -1, np.int64)
     for i in range(ids.size):
         if ids[i] >= 0:
-            low[code[i]] = min(low[code[i]], ids[i])
-            high[code[i]] = max(high[code[i]], ids[i])
+            own = process[place[i]]
+            low[own] = min(low[own], ids[i])
+            high[own] = max(high[own], ids[i])
     return low, high
 
 
-@compiled(
-    "int32[::1](" + "ro(int32[::1]), ro(int64[::1]), " * 2 + "ro(int64[::1]), ro(int64[::1]))",
-    interpret_below=SMALL,
-)
+@compiled(f"int32[::1]({_KEYS}, {_KEYS}, ro(int64[::1]), ro(int64[::1]))", interpret_below=SMALL)
 def _match_dense(
-    code_a: Int32, id_a: Int64, code_b: Int32, id_b: Int64, low: Int64, high: Int64
+    place_a: NDArray[np.uint32],
+    of_a: Int32,
+    id_a: Int64,
+    place_b: NDArray[np.uint32],
+    of_b: Int32,
+    id_b: Int64,
+    low: Int64,
+    high: Int64,
 ) -> Int32:
     base = np.zeros(low.size, np.int64)
     cells = 0
@@ -89,12 +105,13 @@ def _match_dense(
     table = np.full(cells, -1, np.int32)
     for row in range(id_b.size - 1, -1, -1):
         if id_b[row] >= 0:
-            table[base[code_b[row]] + id_b[row] - low[code_b[row]]] = row
+            own = of_b[place_b[row]]
+            table[base[own] + id_b[row] - low[own]] = row
     found = np.full(id_a.size, -1, np.int32)
     for row in range(id_a.size):
-        code = code_a[row]
-        if 0 <= code < low.size and id_a[row] >= low[code] and id_a[row] <= high[code]:
-            found[row] = table[base[code] + id_a[row] - low[code]]
+        own = of_a[place_a[row]]
+        if 0 <= own < low.size and id_a[row] >= low[own] and id_a[row] <= high[own]:
+            found[row] = table[base[own] + id_a[row] - low[own]]
     return found
 
 

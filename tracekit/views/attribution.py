@@ -76,8 +76,8 @@ def _calls(trace: Trace) -> _Calls:
         keys = ["report"]
     of_queue = _places(known, processes, keys)
     row = joins.match(
-        (of_queue.take(work["queue"].to_numpy()), _ids(device_ids(trace).correlation)),
-        (of_thread.astype(np.int32).take(thread), _ids(calls["correlation"])),
+        (work["queue"].to_numpy(), of_queue, _ids(device_ids(trace).correlation)),
+        (thread, of_thread, _ids(calls["correlation"])),
     )
     return _Calls(row, thread, threads)
 

@@ -18,6 +18,7 @@ _CELLS_PER_ROW = 4
 _FREE_CELLS = 1 << 16
 """A table of all possible keys may be so large; beyond it rows are joined."""
 _PIECE = 1 << 16
+_ALL_BITS = (1 << 32) - 1
 
 
 def row_numbers(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
@@ -64,11 +65,17 @@ class _Field:
         """Add each row's place times `stride`; by pieces that stay in the processor's cache."""
         if self.size == 1:
             return
+        # What fits 32 bits in the end may be counted modulo 2**32 on the way.
+        low, factor = np.uint32(self._low & _ALL_BITS), np.uint32(stride)
         for at in range(0, packed.size, _PIECE):
-            part = self._column[at : at + _PIECE].cast(pl.Int64)
+            part = self._column[at : at + _PIECE]
             if part.null_count():
-                part = part.fill_null(self._low + self._null)
-            packed[at : at + _PIECE] += ((part.to_numpy() - self._low) * stride).astype(np.uint32)
+                part = part.cast(pl.Int64).fill_null(self._low + self._null)
+            place = part.to_numpy().astype(np.uint32)
+            place -= low
+            if stride != 1:
+                place *= factor
+            packed[at : at + _PIECE] += place
 
     def values(self, packed: NDArray[np.int64]) -> pl.Series:
         """Unpack rows of the distinct keys."""

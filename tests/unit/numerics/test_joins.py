@@ -8,26 +8,38 @@ import pytest
 from tracekit.numerics import joins
 
 
+def match(a: tuple[list[int], object], b: tuple[list[int], object]) -> list[int]:
+    """Match rows given by process and id, each from a place of its own."""
+    (process_a, ids_a), (process_b, ids_b) = a, b
+    keys_a = (range(len(process_a)), process_a, ids_a)
+    return joins.match(keys_a, (range(len(process_b)), process_b, ids_b)).tolist()
+
+
+def test_places_share_their_process() -> None:
+    found = joins.match(([0, 1, 1, 2], [1, 0, -1], [5, 5, 6, 5]), ([0, 1, 0], [1, 0], [5, 5, 6]))
+    assert found.tolist() == [0, 1, -1, -1]
+
+
 def test_d01_equal_ids_of_two_processes_stay_apart() -> None:
     a = ([1, 1, 1, 2, 2, 2], [1, 2, 3, 1, 2, 3])
     b = ([2, 2, 2, 1, 1, 1], [1, 2, 3, 1, 2, 3])
-    assert joins.match(a, b).tolist() == [3, 4, 5, 0, 1, 2]
+    assert match(a, b) == [3, 4, 5, 0, 1, 2]
 
 
 @pytest.mark.parametrize("spread", [1, 10**12])
 def test_first_row_wins_and_the_rest_is_minus_one(spread: int) -> None:
     ids_b = np.array([7, 7, 3]) * spread
     ids_a = np.array([3, 7, 5, 0, 9]) * spread
-    found = joins.match(([1] * 5, ids_a), ([1] * 3, ids_b))
-    assert found.tolist() == [2, 0, -1, -1, -1]
+    found = match(([1] * 5, ids_a), ([1] * 3, ids_b))
+    assert found == [2, 0, -1, -1, -1]
 
 
 @pytest.mark.parametrize("far", [5, 2**62])
 def test_missing_ids_and_unknown_processes_match_nothing(far: int) -> None:
-    found = joins.match(([1, 1, 3], [-1, far, 5]), ([1, 1, 1], [-1, far, 0]))
-    assert found.tolist() == [-1, 1, -1]
+    found = match(([1, 1, 3], [-1, far, 5]), ([1, 1, 1], [-1, far, 0]))
+    assert found == [-1, 1, -1]
 
 
 def test_without_rows() -> None:
-    assert joins.match(([1], [1]), ([], [])).tolist() == [-1]
-    assert joins.match(([], []), ([1], [1])).tolist() == []
+    assert match(([1], [1]), ([], [])) == [-1]
+    assert match(([], []), ([1], [1])) == []
