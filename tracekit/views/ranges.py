@@ -136,12 +136,16 @@ def _read(found: pl.DataFrame, strings: pl.DataFrame, capture_end: int) -> pl.Da
 
 def _texts(rows: pl.DataFrame, strings: pl.DataFrame) -> pl.Series:
     """Text of each row; few are distinct beside the number of ranges."""
-    own = rows["text"].cast(pl.Categorical)
-    if rows["text_id"].null_count() < rows.height:
-        number, ids = row_numbers(rows.select("text_id"))
-        ids = ids.with_columns(pl.lit(None, pl.String).alias("text"))
-        texts = resolved(ids, strings, "text", "text_id")["text"].cast(pl.Categorical)
-        own = own.zip_with(own.is_not_null(), texts[number])
+    own = rows["text"]
+    if rows["text_id"].null_count() == rows.height:
+        return own.cast(pl.Categorical).fill_null("").alias("text")
+    number, ids = row_numbers(rows.select("text_id"))
+    ids = ids.with_columns(pl.lit(None, pl.String).alias("text"))
+    texts = resolved(ids, strings, "text", "text_id")["text"].cast(pl.Categorical)
+    if own.null_count() == rows.height:
+        return texts.fill_null("")[number].alias("text")
+    own = own.cast(pl.Categorical)
+    own = own.zip_with(own.is_not_null(), texts[number])
     return own.fill_null("").alias("text")
 
 
