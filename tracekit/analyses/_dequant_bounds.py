@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tracekit.analyses._dequant_chains import DEQUANT, FUSED
+from tracekit.analyses._dequant_chains import DEQUANT, FUSED, work_of
 from tracekit.analyses._dequant_tables import KERNELS
 from tracekit.model.trace import Trace
-from tracekit.views.activity import activity
 from tracekit.views.kernels import kernel_names
 from tracekit.views.kv_copies import peak_bytes_per_s
 
@@ -65,7 +64,7 @@ def with_bounds(trace: Trace, elements: int) -> pl.DataFrame:
         Frame of `KERNELS`, longest first.
     """
     columns = ("gpu", "start_ns", "end_ns", "kind", "name_key")
-    rows = activity(trace).select(columns).filter(pl.col("kind").is_in([DEQUANT, FUSED]))
+    rows = work_of(trace, (DEQUANT, FUSED), columns)
     length = pl.col("end_ns") - pl.col("start_ns")
     table = rows.group_by("name_key", "kind").agg(
         pl.len().alias("n"),

@@ -7,6 +7,7 @@ waiting for an event recorded directly behind the chain. What neither order tell
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -21,7 +22,7 @@ from tracekit.views.attribution import attribution, steps
 from tracekit.views.event_waits import event_waits
 from tracekit.views.kernels import kernel_names
 
-__all__ = ["CONSUMERS", "DEQUANT", "FUSED", "periods"]
+__all__ = ["CONSUMERS", "DEQUANT", "FUSED", "periods", "work_of"]
 
 Int64 = NDArray[np.int64]
 DEQUANT = KernelKind.DEQUANT.value
@@ -41,6 +42,13 @@ _NO_GPU = -1
 _QUEUE = ["report", "pid", "context", "stream"]
 _OWN = ("start_ns", "name_key", "stream")
 _NEXT = ("next_ns", "next_key", "next_stream")
+
+
+def work_of(trace: Trace, kinds: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
+    """Return some columns of the rows of `activity` of some kinds, in its order."""
+    work = activity(trace)
+    chosen = np.isin(_KINDS, kinds).take(work["kind"].to_physical().to_numpy())
+    return work.select(columns)[pl.Series(np.flatnonzero(chosen).astype(np.uint32))]
 
 
 def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:

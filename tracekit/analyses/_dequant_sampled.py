@@ -12,13 +12,13 @@ from typing import NamedTuple, cast
 import numpy as np
 import polars as pl
 
-from tracekit.analyses._dequant_chains import DEQUANT, FUSED
+from tracekit.analyses._dequant_chains import DEQUANT, FUSED, work_of
 from tracekit.analyses._dequant_tables import STARVATION
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
 from tracekit.numerics import intervals, sampling, starvation
 from tracekit.numerics.intervals import Intervals
-from tracekit.views.activity import WORK_KIND, activity
+from tracekit.views.activity import WORK_KIND
 from tracekit.views.kernels import kernel_names
 from tracekit.views.metrics import DRAM, TENSOR, metric_names, samples_of
 
@@ -53,10 +53,8 @@ def idle_tensor_cores(trace: Trace, periods: pl.DataFrame, kernels: pl.DataFrame
         periods: Frame of `PERIODS`.
         kernels: Frame of `KERNELS`, whose bounds tell which fused kernels are slow.
     """
-    work = activity(trace).select("gpu", "start_ns", "end_ns", "kind", "name_key")
-    own = pl.col("kind").is_in([DEQUANT, FUSED])
-    gpus = work.lazy().filter(own).select(pl.col("gpu").drop_nulls().unique().sort()).collect()
-    cells = {gpu: _cells(trace, gpu) for gpu in gpus["gpu"]}
+    gpus = work_of(trace, (DEQUANT, FUSED), ("gpu",))["gpu"].drop_nulls().unique().sort()
+    cells = {gpu: _cells(trace, gpu) for gpu in gpus}
     sampled = [pair for pair in cells.values() if pair is not None]
     if not sampled or len(sampled) < len(cells):
         return Sampled(STARVATION.empty(), None, known=False)
@@ -64,7 +62,8 @@ def idle_tensor_cores(trace: Trace, periods: pl.DataFrame, kernels: pl.DataFrame
     if period > starvation.COARSEST_PERIOD_NS:
         return Sampled(STARVATION.empty(), period, known=False)
     names = kernel_names(trace).select("name_key", "name")
-    rows = work.filter(pl.col("kind").is_in([DEQUANT, FUSED, *_PRODUCTS]))
+    columns = ("gpu", "start_ns", "end_ns", "kind", "name_key")
+    rows = work_of(trace, (DEQUANT, FUSED, *_PRODUCTS), columns)
     bounds = kernels.select("name", pl.col("kind").cast(WORK_KIND), "t_min_ns")
     rows = rows.join(names, on="name_key", how="left").join(bounds, on=["name", "kind"], how="left")
     found = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from tracekit.analyses._dequant_bounds import with_bounds
@@ -30,7 +31,7 @@ from tracekit.analyses._dequant_verdict import verdict
 from tracekit.model.analysis import Analysis, Frames, param
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
-from tracekit.views.activity import activity, queues
+from tracekit.views.activity import WORK_KIND, activity, queues
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.event_waits import event_waits
 from tracekit.views.kernels import kernel_names
@@ -64,7 +65,8 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     counted = chains.filter(pl.col("step").is_not_null()) if has_steps else chains
     sampled = idle_tensor_cores(trace, chains, kernels)
     head = overview(trace)
-    kinds = dict(activity(trace)["kind"].value_counts().iter_rows())
+    codes = activity(trace)["kind"].to_physical().to_numpy()
+    kinds = dict(zip(WORK_KIND.categories, np.bincount(codes).tolist(), strict=False))
     waits = event_waits(trace) if kinds.get(DEQUANT) else None
     summary = {
         "n_dequant": kinds.get(DEQUANT, 0),

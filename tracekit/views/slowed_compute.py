@@ -25,6 +25,7 @@ __all__ = ["INSIDE_FRAC", "SLOWED", "slowed_compute"]
 INSIDE_FRAC = 0.95
 """Share of a kernel that collectives must cover for it to count as run beside them."""
 _MOST_PACKED = 1 << 62
+_LOOKED_AT_ONCE = 1 << 16
 _LIKE = ["name_key", "kind", *SHAPE, "bytes"]
 SLOWED = pl.Schema(
     {
@@ -195,12 +196,22 @@ def _by_stream(gpus: list[Lanes]) -> NDArray[np.uint16]:
         used = np.flatnonzero(lane.count[:, counted].any(axis=1))
         pairs = [lane.streams[lane.stream_of[queue]] for queue in used]
         for queue, pair in zip(used, pairs, strict=True):
-            row = int(np.argmax((lane.queue == queue) & counted[lane.kind]))
+            row = _first_of(lane, int(queue), counted)
             first[pair] = min(row, first.get(pair, row))
         ordered = sorted(first, key=first.__getitem__)
         place[used] = [before + ordered.index(pair) for pair in pairs]
         before += len(ordered)
     return place
+
+
+def _first_of(lane: Lanes, queue: int, counted: NDArray[np.bool_]) -> int:
+    """First row of a queue that is compared; it mostly comes early."""
+    for low in range(0, lane.queue.size, _LOOKED_AT_ONCE):
+        own = slice(low, low + _LOOKED_AT_ONCE)
+        found = (lane.queue[own] == queue) & counted[lane.kind[own]]
+        if found.any():
+            return low + int(np.argmax(found))
+    return 0
 
 
 def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
