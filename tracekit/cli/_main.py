@@ -11,6 +11,7 @@ import click
 from tracekit import __version__
 from tracekit.cli._output import no_more_output
 from tracekit.errors import TracekitError
+from tracekit.numerics import blas
 from tracekit.report.names import printable
 
 __all__ = ["INTERRUPTED", "call", "group", "main", "names"]
@@ -88,4 +89,5 @@ def _run(words: list[str] | None) -> object:
 
 def main() -> None:
     """Run the command line and leave the process."""
+    blas.leave_out()
     raise SystemExit(call())

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from tracekit.numerics import blas
+
 if TYPE_CHECKING:
     from numba.core.event import Listener
 
@@ -98,6 +100,7 @@ class Kernel(Generic[P, R]):
         import numba
         from numba.core import event
 
+        blas.settle()
         function = self._linked()
         config: Any = numba.config
         before = config.CACHE_DIR
