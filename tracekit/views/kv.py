@@ -11,12 +11,13 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.views.attribution import steps
 from tracekit.views.keys import row_numbers
-from tracekit.views.kv_layout import MEASURED, MEASURES, live_at, measure
+from tracekit.views.kv_layout import MEASURED, MEASURES, measure
 from tracekit.views.kv_records import SPACE, build_records
 from tracekit.views.markers import markers
 
 __all__ = ["MAX_TIMES", "KvCache", "kv_cache", "kv_layout", "named"]
 
+_NEVER = np.iinfo(np.int64).max
 MAX_TIMES = 64
 """Times at which the live set is measured, at most."""
 ROW_BUDGET = 500_000
@@ -211,15 +212,25 @@ def kv_layout(trace: Trace) -> pl.DataFrame:
     if cache.records.is_empty():
         return pl.DataFrame(schema=LAYOUT)
     records = cache.records.select(*_LABELS.values(), *MEASURED, "t_alloc_ns", "t_free_ns")
-    over_time = [live_at(records, t).with_columns(t_ns=pl.lit(t, pl.Int64)) for t in cache.times]
-    fullest = [
-        live_at(records.filter(pl.col("pool_id") == pool), t).with_columns(t_ns=pl.lit(t, pl.Int64))
-        for pool, t in cache.peaks.items()
-    ]
-    always, peak = pl.concat(over_time), pl.concat(fullest)
+    always = _live(records, cache.times)
+    peak = _live(records, tuple(cache.peaks.values()), tuple(cache.peaks))
     parts = [_level(cache, always, "pool"), _level(cache, always, "layer")]
     parts.append(_level(cache, peak, "seq"))
     return pl.concat(parts).sort("level", "pool_id", "t_ns", "layer_id", "list_id")
+
+
+def _live(
+    records: pl.DataFrame, times: tuple[int, ...], pools: tuple[int, ...] | None = None
+) -> pl.DataFrame:
+    """Rows live at each of some times (t_alloc <= t < t_free), of one pool each where given."""
+    begun, gone = (records[c].fill_null(_NEVER).to_numpy() for c in ("t_alloc_ns", "t_free_ns"))
+    live = [(begun <= t) & (gone > t) for t in times]
+    if pools is not None:
+        own = records["pool_id"].to_numpy()
+        live = [mask & (own == pool) for mask, pool in zip(live, pools, strict=True)]
+    rows = [np.flatnonzero(mask) for mask in live]
+    at = np.repeat(np.array(times, np.int64), [one.size for one in rows])
+    return records[np.concatenate(rows)].with_columns(pl.Series("t_ns", at))
 
 
 _LABELS = {"pool": "pool_id", "layer": "layer_id", "seq": "list_id"}
