@@ -181,9 +181,8 @@ class _Side:
     sms_frac: float | None
 
 
-_Levels = tuple[int, metrics.Level | None, list[metrics.Level | None], metrics.Level | None]
-
-
+_Levels = tuple[int, metrics.Level | None, list[float | None], float | None]
+"""A GPU, its level of DRAM, and its means of both directions of the link and of processors."""
 _Sampled = tuple[_Counters, tuple[_Counters, _Counters], _Counters]
 """DRAM, both directions of the link, and multiprocessors of one GPU."""
 
@@ -240,15 +239,15 @@ class _Sampler:
         """Return the levels over the transfer windows of some collectives."""
         found = each(self._on_gpu, self._by_gpu(cases))
         dram = [(gpu, level) for gpu, level, _, _ in found if level is not None]
-        link = [v.mean_frac for _, _, sides, _ in found for v in sides if v is not None]
-        sms = [v.mean_frac for _, _, _, v in found if v is not None]
+        link = [share for _, _, sides, _ in found for share in sides]
+        sms = [share for _, _, _, share in found]
         return _Side(dram, _highest(link), _highest(sms))
 
     def _on_gpu(self, one: tuple[int, intervals.Intervals]) -> _Levels:
         gpu, windows = one
         dram, sides, sms = self._counters[gpu]
-        link = [metrics.level_over(side, windows) for side in sides]
-        return gpu, metrics.level_over(dram, windows), link, metrics.level_over(sms, windows)
+        link = [_mean(side, windows) for side in sides]
+        return gpu, metrics.level_over(dram, windows), link, _mean(sms, windows)
 
     def _by_gpu(self, cases: pl.DataFrame) -> list[tuple[int, intervals.Intervals]]:
         begin, end = (
@@ -263,6 +262,11 @@ class _Sampler:
             (g, intervals.union(self._start[own], self._end[own]))
             for g, own in sorted(parts, key=lambda part: str(part[0]))
         ]
+
+
+def _mean(counters: _Counters, windows: intervals.Intervals) -> float | None:
+    found = metrics.mean_over(counters, windows)
+    return None if found is None else found[0]
 
 
 def _highest(shares: list[float | None]) -> float | None:
