@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from tracekit import __version__
+from tracekit.cli._malloc import free_at_once
 from tracekit.cli._output import no_more_output
 from tracekit.errors import TracekitError
 from tracekit.numerics import blas
@@ -90,4 +91,5 @@ def _run(words: list[str] | None) -> object:
 def main() -> None:
     """Run the command line and leave the process."""
     blas.leave_out()
+    free_at_once()
     raise SystemExit(call())
