@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import company, intervals, redrawn, resample, sampling, speaking, sweeps
+from tracekit.numerics import company, intervals, resample, sampling, speaking, sweeps
 
 rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
 values = st.one_of(
@@ -112,27 +112,12 @@ def test_excess_is_spread_as_by_numpy(found: list, of: list, excess: list) -> No
 
 
 @settings(deadline=None)
-@given(st.lists(st.floats(-9, 9), min_size=2, max_size=40), st.integers(0, 99), st.integers(0, 1))
-def test_redrawn_medians_are_those_of_numpy_and_leave_the_generator_there(
-    value: list[float], seed: int, drawn_before: int
-) -> None:
-    one, other = np.random.default_rng(seed), np.random.default_rng(seed)
-    for rng in (one, other):
-        rng.integers(0, 7, drawn_before)
-    drawn = other.integers(0, len(value), (20, len(value)))
+@given(st.lists(st.floats(-9, 9), min_size=1, max_size=12), st.integers(1, 12))
+def test_counted_medians_are_those_of_numpy(value: list[float], n: int) -> None:
+    drawn = np.random.default_rng(n).integers(0, len(value), (20, n))
+    ascending, order = np.sort(value), np.argsort(value)
     expected = np.median(np.array(value)[drawn], axis=1)
-    assert redrawn.median_draws(np.array(value), one, 20).tolist() == expected.tolist()
-    assert resample._medians(np.array(value), drawn).tolist() == expected.tolist()
-    assert one.bit_generator.state == other.bit_generator.state
-
-
-def test_redrawn_numbers_are_refused_as_by_numpy() -> None:
-    # Of so many values some of the numbers are drawn again, to be fair to each.
-    value = np.arange(3_000_001, dtype=np.float64)
-    one, other = np.random.default_rng(3), np.random.default_rng(3)
-    expected = [np.median(value[other.integers(0, value.size, value.size)]) for _ in range(2)]
-    assert redrawn.median_draws(value, one, 2).tolist() == expected
-    assert one.bit_generator.state == other.bit_generator.state
+    assert resample._counted_medians(ascending, order, drawn).tolist() == expected.tolist()
 
 
 def test_large_inputs_are_swept() -> None:

@@ -12,7 +12,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics import redrawn, sweeps
+from tracekit.numerics import sweeps
+from tracekit.numerics.jit import compiled
 
 Float64: TypeAlias = NDArray[np.float64]
 Int64: TypeAlias = NDArray[np.int64]
@@ -202,30 +203,52 @@ def _median(values: Float64) -> float:
 
 
 def _median_draws(values: Float64, rng: np.random.Generator) -> Float64:
-    """Median of each of the resamples."""
+    """Median of each of the resamples; drawn in slices, which yields the same indices."""
     if values.size == 0:
         return np.full(DRAWS, np.nan)
-    if sweeps.worth(DRAWS * values.size // _DRAWN_PER_STEP) and not np.isnan(values).any():
-        return redrawn.median_draws(values, rng, DRAWS)
     medians = np.empty(DRAWS)
     rows = max(1, _CELLS_AT_ONCE // values.size)
-    # Drawn in slices, which yields the same indices.
     for begin in range(0, DRAWS, rows):
         shape = (min(rows, DRAWS - begin), values.size)
-        drawn = rng.integers(0, values.size, shape, np.int32)
+        drawn = rng.integers(0, values.size, shape)
         medians[begin : begin + shape[0]] = _medians(values, drawn)
     return medians
 
 
-def _medians(values: Float64, drawn: NDArray[np.int32]) -> Float64:
+def _medians(values: Float64, drawn: Int64) -> Float64:
     """Median of each row of values drawn by their index."""
     if np.isnan(values).any():
         return np.full(drawn.shape[0], np.nan)
-    middle = drawn.shape[1] // 2
-    if drawn.shape[1] % 2:
-        return np.partition(values[drawn], middle, axis=1)[:, middle]
-    ordered = np.partition(values[drawn], (middle - 1, middle), axis=1)
+    if sweeps.worth(drawn.size // _DRAWN_PER_STEP):
+        order = np.argsort(values)
+        return _counted_medians(values[order], order, drawn)
+    ordered, middle = np.sort(values[drawn], axis=1), values.size // 2
+    if values.size % 2:
+        return ordered[:, middle]
     medians: Float64 = (ordered[:, middle - 1] + ordered[:, middle]) / 2
+    return medians
+
+
+@compiled("float64[::1](ro(float64[::1]), ro(int64[::1]), ro(int64[:, ::1]))")
+def _counted_medians(ascending: Float64, order: Int64, drawn: Int64) -> Float64:
+    """Medians by counting how often each value was drawn, instead of sorting."""
+    n = drawn.shape[1]
+    medians = np.empty(drawn.shape[0])
+    times = np.empty(ascending.size, np.int32)
+    for row in range(drawn.shape[0]):
+        times[:] = 0
+        for column in range(n):
+            times[drawn[row, column]] += 1
+        low, below = 0, times[order[0]]
+        while 2 * below < n:
+            low += 1
+            below += times[order[low]]
+        high = low
+        if 2 * below == n:
+            high = low + 1
+            while times[order[high]] == 0:
+                high += 1
+        medians[row] = ascending[low] if n % 2 else (ascending[low] + ascending[high]) / 2
     return medians
 
 
