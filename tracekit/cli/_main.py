@@ -9,16 +9,16 @@ from pathlib import Path
 import click
 
 from tracekit import __version__
-from tracekit.cli._malloc import free_at_once
 from tracekit.cli._output import no_more_output
 from tracekit.errors import TracekitError
-from tracekit.numerics import blas
 from tracekit.report.names import printable
 
 __all__ = ["INTERRUPTED", "call", "group", "main", "names"]
 
 INTERRUPTED = 130
 _FOLDER = Path(__file__).parent
+_own_process = False
+"""Whether nothing but the command line runs here, so that settings of libraries may be changed."""
 _EPILOG = """\b
 Exit codes:
   0  done
@@ -56,6 +56,12 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="tracekit")
 def group() -> None:
     """Find out why an LLM run on NVIDIA GPUs is slow, from its Nsight trace."""
+    if _own_process:
+        from tracekit.cli._malloc import free_at_once
+        from tracekit.numerics import blas
+
+        blas.leave_out()
+        free_at_once()
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
@@ -90,6 +96,6 @@ def _run(words: list[str] | None) -> object:
 
 def main() -> None:
     """Run the command line and leave the process."""
-    blas.leave_out()
-    free_at_once()
+    global _own_process
+    _own_process = True
     raise SystemExit(call())

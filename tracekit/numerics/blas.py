@@ -29,5 +29,7 @@ def settle() -> None:
     sys.modules[_FOR] = cast("Any", None)
     try:
         import_module(_LOOKS)
+    except ImportError:
+        pass  # A Numba that looks elsewhere: it takes longer to start, that is all.
     finally:
         del sys.modules[_FOR]
