@@ -61,7 +61,8 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     every = ranges(trace)
     stack = every["stack"].to_numpy()
     at = outer_first(trace)
-    at = at[~of_library[stack[at]]]
+    if of_library.any():
+        at = at[~of_library[stack[at]]]
     user = every.select("start_ns", "end_ns", "text", "nvtx_row")[pl.Series("range", at)]
     stack = stack[at]
     said = _read(user["text"])
