@@ -33,6 +33,8 @@ Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
 _DIGESTED = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can go."""
+_MANY_SAMPLES = 1_000_000
+"""Fewer are read when somebody asks for them, if anybody does."""
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
@@ -128,10 +130,9 @@ def diagnose(
     asked = {n: (a.views, a.tables) for n, a in chosen.items()}
     trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
     tell("device activity")
-    ahead = [
-        *(partial(trace.digest, t) for t in _DIGESTED),
-        *(partial(trace.ahead, v) for v in SAMPLED),
-    ]
+    ahead = [partial(trace.digest, table) for table in _DIGESTED]
+    if sum(r.tables.get("gpu_metrics", 0) for r in trace.reports) >= _MANY_SAMPLES:
+        ahead += [partial(trace.ahead, sampled) for sampled in SAMPLED]
     each(lambda prepare: prepare(), ahead, stop=trace.stop)
     head = trace.view(overview)
 
