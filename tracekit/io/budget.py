@@ -16,19 +16,19 @@ from tracekit.io.reader import ReportReader
 __all__ = ["BYTES_PER_ROW", "default_bytes", "fitting_window", "needed_bytes"]
 
 BYTES_PER_ROW = {
-    "kernels": 720,
-    "memcpy": 500,
-    "memset": 400,
-    "graph_trace": 400,
-    "runtime": 110,
-    "nvtx": 260,
-    "gpu_metrics": 20,
+    "kernels": 110,
+    "memcpy": 110,
+    "memset": 110,
+    "graph_trace": 110,
+    "runtime": 35,
+    "nvtx": 180,
+    "gpu_metrics": 14,
     "memory_events": 60,
     "sync": 60,
     "strings": 80,
 }
 """Peak anonymous memory that one row of a table adds, measured on generated runs."""
-FIXED_BYTES = 320_000_000
+FIXED_BYTES = 190_000_000
 """Interpreter, libraries and compiled kernels."""
 LEAST_BYTES = 64_000_000
 """What is left for rows even when the budget does not cover `FIXED_BYTES`."""
