@@ -274,3 +274,11 @@ def test_a_table_of_empty_texts(tmp_path):
     with open_pages(path) as source:
         assert source.read("t", {"s": pl.String})["s"].unique().to_list() == [""]
         assert source.notes == []
+
+
+def test_row_ids_that_run_backwards_are_sqlites_to_judge(tmp_path, monkeypatch):
+    path = make(tmp_path / "r.sqlite")
+    monkeypatch.setattr("tracekit.io.pages.reader.rowid_span", lambda *_: (3000, 1))
+    with PagesSource(path, SqliteSource(path)) as source:
+        assert source.read("t", COLUMNS).height == 3000
+        assert source.notes == ["t: read through SQLite (more rows than row ids)"]

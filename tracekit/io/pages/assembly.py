@@ -58,8 +58,8 @@ class Assembly:
         most = page // 6 + 1
         self._most_chunk = size * most
         low, high = span
-        # Row ids are distinct.
-        ids = 0 if low is None or high is None else high - low + 1
+        # Row ids are distinct; those of a damaged tree may run backwards.
+        ids = 0 if low is None or high is None else max(0, high - low + 1)
         self._most_rows = min(ids, leaves.size * most)
         self._decoders: SimpleQueue[Decoder] = SimpleQueue()
         self._rooms: SimpleQueue[Room] = SimpleQueue()
