@@ -33,6 +33,8 @@ Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
 _DIGESTED = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can go."""
+_AT_ONCE = 2
+"""Analyses at once: they share most of their views, and each takes memory of its own."""
 _MANY_SAMPLES = 1_000_000
 """Fewer are read when somebody asks for them, if anybody does."""
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
@@ -133,7 +135,7 @@ def diagnose(
     ahead = [partial(trace.digest, table) for table in _DIGESTED]
     if sum(r.tables.get("gpu_metrics", 0) for r in trace.reports) >= _MANY_SAMPLES:
         ahead += [partial(trace.ahead, sampled) for sampled in SAMPLED]
-    each(lambda prepare: prepare(), ahead, stop=trace.stop)
+    each(lambda prepare: prepare(), ahead, most=_AT_ONCE, stop=trace.stop)
     head = trace.view(overview)
 
     def answered(name: str) -> _Answer:
@@ -142,7 +144,7 @@ def diagnose(
         trace.done(name)
         return answer
 
-    answers = dict(zip(names, each(answered, names, stop=trace.stop), strict=True))
+    answers = dict(zip(names, each(answered, names, most=_AT_ONCE, stop=trace.stop), strict=True))
     findings = [finding for _, found in answers.values() for finding in found]
     tell("data quality")
     return Diagnosis(

@@ -25,6 +25,11 @@ def test_results_come_in_the_order_of_the_items() -> None:
     assert each(slow_first, range(4)) == [0, 10, 20, 30]
 
 
+def test_no_more_threads_than_asked_for() -> None:
+    own = threading.current_thread()
+    assert each(lambda _: threading.current_thread(), range(3), most=1) == [own] * 3
+
+
 def test_the_failure_of_the_first_item_is_raised() -> None:
     def fails(item: int) -> int:
         raise ValueError(item)
