@@ -60,10 +60,15 @@ def test_signals_are_not_blocked_in_the_child_nor_afterwards() -> None:
 def test_signals_pass_through(name: str, handled: bool, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     target = [sys.executable, "-c", TARGET, str(ready), *([name] if handled else [])]
-    outer = subprocess.Popen([sys.executable, "-c", SUPERVISOR, *target], stderr=subprocess.DEVNULL)
+    number = getattr(signal, name)
+    outer = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, *target],
+        stderr=subprocess.DEVNULL,
+        # Whoever runs the tests, under nohup for example, may ignore it.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     while not ready.exists():
         assert outer.poll() is None
-    number = getattr(signal, name)
     outer.send_signal(number)
     code = outer.wait(60)
     # Python itself turns an unhandled SIGINT into an exception and then ends by the signal.
