@@ -131,6 +131,7 @@ def diagnose(
     drawn = PICTURES if with_pictures else ()
     asked = {n: (a.views, a.tables) for n, a in chosen.items()}
     trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
+    trace.progress(tell)
     tell("device activity")
     ahead = [partial(trace.digest, table) for table in _DIGESTED]
     if sum(r.tables.get("gpu_metrics", 0) for r in trace.reports) >= _MANY_SAMPLES:

@@ -9,14 +9,15 @@ makes it let go of what nothing to come will ask for. A trace may be used from s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from time import perf_counter
 from typing import Any, Protocol, TypeVar, cast
 
 import polars as pl
 
 from tracekit.model.catalog import CATALOG
 from tracekit.model.report import Alignment, Gpu, Report
-from tracekit.model.views import SAMPLES, Store, UndeclaredTableError, View, view
+from tracekit.model.views import SAMPLES, SMALL_ROWS, Store, UndeclaredTableError, View, view
 
 __all__ = ["Alignment", "Gpu", "Loader", "Report", "Trace", "UndeclaredTableError", "View", "view"]
 
@@ -75,8 +76,10 @@ class Trace:
             UndeclaredTableError: This trace is narrowed to other tables.
         """
         self._check(name)
-        load = self._loader.load
-        found, _ = self._store.frames.get(name, lambda: CATALOG[name].table.check(load(name)))
+        table, load = CATALOG[name].table, self._loader.load
+        found, _ = self._store.frames.get(
+            name, lambda: self._timed(name, lambda: table.check(load(name)))
+        )
         return cast("pl.DataFrame", found)
 
     def samples(self, metrics: Collection[str]) -> pl.DataFrame:
@@ -92,7 +95,10 @@ class Trace:
         self._check("gpu_metrics")
         names = sorted(metrics)
         key = SAMPLES + "|".join(names)
-        found, _ = self._store.frames.get(key, lambda: self._loader.load_samples(names))
+        load = self._loader.load_samples
+        found, _ = self._store.frames.get(
+            key, lambda: self._timed("gpu_metrics", lambda: load(names))
+        )
         return cast("pl.DataFrame", found)
 
     def view(self, which: View[T]) -> T:
@@ -135,6 +141,18 @@ class Trace:
         for one in needed:
             if table in one.tables:
                 self.view(one)
+
+    def progress(self, tell: Callable[[str], None]) -> None:
+        """Have somebody told how many rows of a table were read, and how fast."""
+        self._store.tell = tell
+
+    def _timed(self, name: str, load: Callable[[], pl.DataFrame]) -> pl.DataFrame:
+        begun = perf_counter()
+        frame = load()
+        if frame.height >= SMALL_ROWS:
+            rate = frame.height / max(perf_counter() - begun, 1e-9)
+            self._store.tell(f"{frame.height:,} rows of {name} read, {rate / 1e6:.1f}M rows/s")
+        return frame
 
     def stop(self) -> None:
         """Compute and read nothing more: whoever asks for something new gets a `StoppedError`."""

@@ -120,10 +120,12 @@ class Store:
         views: Values by the name of the view.
         plan: See `Trace.expect`; None keeps everything.
         stopped: Set when nothing more is to be computed.
+        tell: Told what was read, for people who wait.
     """
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
+        self.tell: Callable[[str], None] = lambda _: None
         self.frames, self.views = Kept(self.stopped), Kept(self.stopped)
         self.plan: dict[str, tuple[tuple[View[Any], ...], tuple[str, ...]]] | None = None
 

@@ -161,3 +161,15 @@ def test_a_stopped_trace_gives_what_it_has_and_computes_nothing_more(trace, view
     with pytest.raises(StoppedError):
         views["last"](trace)
     assert calls == {"first": 1}
+
+
+def test_somebody_is_told_how_many_rows_were_read(trace, monkeypatch):
+    from tracekit.model import trace as model
+
+    told: list[str] = []
+    monkeypatch.setattr(model, "SMALL_ROWS", 1)
+    monkeypatch.setattr(model, "perf_counter", iter([10.0, 10.5]).__next__)
+    trace.progress(told.append)
+    trace.frame("kernels")
+    trace.frame("kernels")
+    assert told == ["1 rows of kernels read, 0.0M rows/s"]
