@@ -159,7 +159,7 @@ def test_block_is_added_once_and_then_replaced():
 
 
 def test_l06_a_budget_that_binds_is_kept_said_and_output_does_not_grow(tmp_path):
-    sizes, printed, cut = (25_000, 120_000), [], []
+    sizes, printed, cut = (25_000, 250_000), [], []
     for kernels in sizes:
         path = tmp_path / f"{kernels}.sqlite"
         generate(path, Size(kernels, samples_per_kernel=0.5))
