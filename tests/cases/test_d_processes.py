@@ -77,3 +77,14 @@ def test_devices_are_told_apart_by_process_and_by_physical_gpu(trace_of):
     work = identified(trace, activity(trace))
     assert work.select("pid", "gpu").rows() == [(100, 0), (200, 1)]
     assert work.schema["gpu"] == pl.Int16
+
+
+def test_f09_kernels_of_no_class_keep_their_share_and_are_warned_about(diagnose):
+    e = Export().kernel(0, 100_000, "nvjet_tst_64x8").kernel(100_000, 200_000, "foo")
+    d = diagnose(e)
+    shares = {c.kind: c.frac for c in d.overview.classes}
+    assert shares == {"gemm": 0.5, "unclassified": 0.5}
+    assert d.overview.unclassified_frac == 0.5
+    warned = [q for q in d.quality if "unclassified" in q.text]
+    assert [q.level for q in warned] == [Level.WARN]
+    assert warned[0].text.startswith("50.0% of kernel time is unclassified")
