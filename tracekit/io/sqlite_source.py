@@ -11,6 +11,7 @@ from typing import Any, Self
 import polars as pl
 
 from tracekit.errors import DamagedReportError
+from tracekit.io import joined
 from tracekit.io.cells import check_columns, note_losses, part_of, raw, to_series
 from tracekit.io.source import BATCH_ROWS, Cells, RowFilter
 from tracekit.io.sqlite_file import companions, connect, sqlite_errors
@@ -107,10 +108,14 @@ class SqliteSource:
         Raises:
             DamagedReportError: SQLite fails.
         """
+        whole = self._joined(table, columns, where, rows, condition)
+        if whole is not None:
+            yield whole
+            return
         lost: Counter[str] = Counter()
         pending: list[pl.DataFrame] = []
         held, first = 0, True
-        query = _select(table, columns, where, condition)
+        query = _select(table, _read(table, columns), where, condition)
         for block in self._blocks(query, max(1, min(rows, BLOCK_ROWS))):
             pending.append(_frame(block, columns, lost))
             held += len(block)
@@ -142,7 +147,7 @@ class SqliteSource:
         Raises:
             DamagedReportError: SQLite fails.
         """
-        found = self.rows(_select(table, columns, where, condition))
+        found = self.rows(_select(table, _read(table, columns), where, condition))
         return _frame(found, columns, Counter())
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
@@ -187,11 +192,37 @@ class SqliteSource:
             if not table.startswith("sqlite_")
         }
 
+    def _joined(
+        self,
+        table: str,
+        columns: Mapping[str, Cells],
+        where: Sequence[RowFilter],
+        rows: int,
+        condition: str,
+    ) -> pl.DataFrame | None:
+        """Read a table of integers at once; None where row by row is better, or the only way."""
+        if rows < joined.MOST_ROWS or not joined.fits(columns):
+            return None
+        some = f"SELECT 1 FROM {quoted(table)} NOT INDEXED LIMIT {joined.MOST_ROWS + 1}"
+        try:
+            height = self.rows(f"SELECT count(*) FROM ({some})")[0][0]
+            most = min(joined.MOST_ROWS, self._most_rows())
+            if not joined.FEWEST_ROWS <= height <= most:
+                return None
+            wanted = joined.expressions(_read(table, columns))
+            return joined.to_frame(self.rows(_select(table, wanted, where, condition))[0], columns)
+        except DamagedReportError:
+            return None  # Row by row tells how far the table is whole.
+
+    def _most_rows(self) -> int:
+        """More rows than the file has room for."""
+        files = [self.path, *companions(self.path)]
+        return sum(file.stat().st_size for file in files) // SMALLEST_ROW_BYTES + 1
+
     def _blocks(self, query: str, rows: int) -> Iterator[list[tuple[object, ...]]]:
         """Yield the rows of a query, some at a time."""
         # A damaged tree can list the same pages over and over.
-        files = [self.path, *companions(self.path)]
-        budget = sum(file.stat().st_size for file in files) // SMALLEST_ROW_BYTES + 1
+        budget = self._most_rows()
         with ExitStack() as stack:
             with sqlite_errors(self.path):
                 cursor = self._connection.execute(query)
@@ -208,14 +239,15 @@ class SqliteSource:
                 yield block
 
 
-def _select(
-    table: str, columns: Mapping[str, Cells], where: Sequence[RowFilter], condition: str
-) -> str:
-    read = [raw(name, cells)[0] for name, cells in columns.items()]
-    wanted = ", ".join(f"{quoted(table)}.{quoted(column)}" for column in read)
+def _read(table: str, columns: Mapping[str, Cells]) -> list[str]:
+    """The columns of the table that are read, in SQL."""
+    return [f"{quoted(table)}.{quoted(raw(name, cells)[0])}" for name, cells in columns.items()]
+
+
+def _select(table: str, wanted: Sequence[str], where: Sequence[RowFilter], condition: str) -> str:
     tests = [*(_condition(table, test) for test in where), *([condition] if condition else [])]
     # An index would change the order of the rows, and can disagree with a damaged table.
-    query = f"SELECT {wanted} FROM {quoted(table)} NOT INDEXED"
+    query = f"SELECT {', '.join(wanted)} FROM {quoted(table)} NOT INDEXED"
     return query + (f" WHERE {' AND '.join(tests)}" if tests else "")
 
 
