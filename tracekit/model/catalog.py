@@ -26,7 +26,7 @@ __all__ = ["CATALOG", "CatalogTable", "Field", "Recording", "record_command"]
 GPU = Column("gpu", pl.Int16, "", "index of the physical GPU in the trace; null when unknown")
 PID = Column("pid", pl.UInt32, "", "process id, with `report` a key")
 TID = Column("tid", pl.UInt32, "", "thread id")
-I64, I32 = pl.Int64, pl.Int32
+I64, I32, U32 = pl.Int64, pl.Int32, pl.UInt32
 NCU_SOURCE = "NCU_RAW_PAGE"
 """Stands for ``ncu --csv --page raw``, which is no table of nsys."""
 
@@ -43,7 +43,7 @@ _DEVICE = (
     _f("device", I32, "deviceId"),
     _f("context", I64, "contextId"),
     _f("stream", I64, "streamId"),
-    _f("correlation", I64, "correlationId"),
+    _f("correlation", U32, "correlationId"),
     _f("_global_pid", I64, "globalPid"),
 )
 _CUDA = Recording(trace="cuda")
@@ -145,7 +145,7 @@ _TABLES = (
             _START,
             _END,
             _f("_global_tid", I64, "globalTid", need=True),
-            _f("correlation", I64, "correlationId"),
+            _f("correlation", U32, "correlationId"),
             _f("name_id", I64, "nameId"),
         ),
         "one CUDA runtime or driver call on the host",

@@ -18,8 +18,12 @@ from tracekit.numerics.labels import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
 Int32: TypeAlias = NDArray[np.int32]
+UInt32: TypeAlias = NDArray[np.uint32]
 _Keys: TypeAlias = tuple[ArrayLike, ArrayLike, ArrayLike]
-_KEYS = "ro(uint32[::1]), ro(int32[::1]), ro(int64[::1])"
+_KEYS = "ro(uint32[::1]), ro(int32[::1]), ro(uint32[::1])"
+
+NO_ID = (1 << 32) - 1
+"""Stands for an id that is not known."""
 
 # A table may take this many cells for a row of b before sorting is the cheaper way.
 _CELLS_PER_ROW = 8
@@ -31,8 +35,8 @@ def match(keys_a: _Keys, keys_b: _Keys) -> Int32:
 
     Args:
         keys_a: ``(place, process, id)``: uint32[n], where a row comes from (a queue, a thread);
-            int32[places], the process of each place; int64[n], the id. A negative process or id
-            matches nothing.
+            int32[places], the process of each place; uint32[n], the id. A negative process and
+            `NO_ID` match nothing.
         keys_b: The same of b, in any order; its processes are numbered from 0.
 
     Returns:
@@ -49,19 +53,19 @@ def match(keys_a: _Keys, keys_b: _Keys) -> Int32:
     return _match_sorted(of_a.take(place_a), id_a, of_b.take(place_b), id_b)
 
 
-def _contiguous(keys: _Keys) -> tuple[NDArray[np.uint32], Int32, Int64]:
+def _contiguous(keys: _Keys) -> tuple[UInt32, Int32, UInt32]:
     place, process, ids = keys
     return (
         np.ascontiguousarray(place, np.uint32),
         np.ascontiguousarray(process, np.int32),
-        np.ascontiguousarray(ids, np.int64),
+        np.ascontiguousarray(ids, np.uint32),
     )
 
 
-def _match_sorted(code_a: Int32, id_a: Int64, code_b: Int32, id_b: Int64) -> Int32:
+def _match_sorted(code_a: Int32, id_a: UInt32, code_b: Int32, id_b: UInt32) -> Int32:
     ids = distinct(id_b)
     rank_a = codes(ids, id_a)
-    known = (code_a >= 0) & (rank_a >= 0) & (id_a >= 0)
+    known = (code_a >= 0) & (rank_a >= 0) & (id_a != NO_ID)
     key_b = code_b.astype(np.int64) * ids.size + np.searchsorted(ids, id_b)
     key_a = code_a.astype(np.int64) * ids.size + rank_a
     order = np.argsort(key_b, kind="stable")
@@ -71,28 +75,26 @@ def _match_sorted(code_a: Int32, id_a: Int64, code_b: Int32, id_b: Int64) -> Int
 
 
 @compiled(f"Tuple((int64[::1], int64[::1]))({_KEYS}, int64)", interpret_below=SMALL)
-def _bounds(
-    place: NDArray[np.uint32], process: Int32, ids: Int64, n_processes: int
-) -> tuple[Int64, Int64]:
-    """Smallest and largest id that is not negative, by process; an empty range without any."""
+def _bounds(place: UInt32, process: Int32, ids: UInt32, n_processes: int) -> tuple[Int64, Int64]:
+    """Smallest and largest id, by process; an empty range without any."""
     low = np.full(n_processes, np.iinfo(np.int64).max, np.int64)
     high = np.full(n_processes, -1, np.int64)
     for i in range(ids.size):
-        if ids[i] >= 0:
-            own = process[place[i]]
-            low[own] = min(low[own], ids[i])
-            high[own] = max(high[own], ids[i])
+        if ids[i] != NO_ID:
+            own, found = process[place[i]], np.int64(ids[i])
+            low[own] = min(low[own], found)
+            high[own] = max(high[own], found)
     return low, high
 
 
 @compiled(f"int32[::1]({_KEYS}, {_KEYS}, ro(int64[::1]), ro(int64[::1]))", interpret_below=SMALL)
 def _match_dense(
-    place_a: NDArray[np.uint32],
+    place_a: UInt32,
     of_a: Int32,
-    id_a: Int64,
-    place_b: NDArray[np.uint32],
+    id_a: UInt32,
+    place_b: UInt32,
     of_b: Int32,
-    id_b: Int64,
+    id_b: UInt32,
     low: Int64,
     high: Int64,
 ) -> Int32:
@@ -104,18 +106,19 @@ def _match_dense(
             cells += high[process] - low[process] + 1
     table = np.full(cells, -1, np.int32)
     for row in range(id_b.size - 1, -1, -1):
-        if id_b[row] >= 0:
+        if id_b[row] != NO_ID:
             own = of_b[place_b[row]]
-            table[base[own] + id_b[row] - low[own]] = row
+            table[base[own] + np.int64(id_b[row]) - low[own]] = row
     found = np.full(id_a.size, -1, np.int32)
     for row in range(id_a.size):
-        own = of_a[place_a[row]]
-        if 0 <= own < low.size and id_a[row] >= low[own] and id_a[row] <= high[own]:
-            found[row] = table[base[own] + id_a[row] - low[own]]
+        own, wanted = of_a[place_a[row]], np.int64(id_a[row])
+        # No id is as large as what stands for none.
+        if 0 <= own < low.size and wanted >= low[own] and wanted <= high[own]:
+            found[row] = table[base[own] + wanted - low[own]]
     return found
 
 
-def renumber(number: NDArray[np.uint32], cells: int) -> Int64:
+def renumber(number: UInt32, cells: int) -> Int64:
     """Number what occurs from 0, in ascending order.
 
     Args:
@@ -130,7 +133,7 @@ def renumber(number: NDArray[np.uint32], cells: int) -> Int64:
     return _renumber_gathered(number, cells)
 
 
-def _renumber_gathered(number: NDArray[np.uint32], cells: int) -> Int64:
+def _renumber_gathered(number: UInt32, cells: int) -> Int64:
     seen = np.zeros(cells, np.bool_)
     seen[number] = True
     found = np.flatnonzero(seen)
@@ -141,7 +144,7 @@ def _renumber_gathered(number: NDArray[np.uint32], cells: int) -> Int64:
 
 
 @compiled("int64[::1](uint32[::1], int64)")
-def _renumber_swept(number: NDArray[np.uint32], cells: int) -> Int64:
+def _renumber_swept(number: UInt32, cells: int) -> Int64:
     new = np.zeros(cells, np.uint32)
     for i in range(number.size):
         new[number[i]] = 1

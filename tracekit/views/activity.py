@@ -150,7 +150,7 @@ class DeviceIds:
     """Ids of device work that lead back to the host.
 
     Attributes:
-        correlation: Int64, id of the launching call within its process; a row a row of `activity`.
+        correlation: UInt32, id of the launching call within its process; a row a row of `activity`.
         graph_node: Int64 likewise, node of a CUDA graph; None when no work has any.
     """
 
@@ -170,14 +170,14 @@ def _node_ids(trace: Trace) -> pl.Series | None:
 
 
 def _recorded(trace: Trace, column: str) -> pl.Series:
-    """An Int64 column of the catalog frames for all rows of `activity`."""
+    """A column of ids of the catalog frames for all rows of `activity`."""
     frames = [trace.frame(table) for table in TABLES.values()]
-    height = activity(trace).height
+    height, dtype = activity(trace).height, frames[0].schema[column]
     known = [f[column] for f in frames if column in f.columns and f.height]
     if all(part.null_count() == len(part) for part in known):
-        return pl.repeat(None, height, dtype=pl.Int64, eager=True).alias(column)
+        return pl.repeat(None, height, dtype=dtype, eager=True).alias(column)
     whole = pl.concat(
-        f[column] if column in f.columns else pl.repeat(None, f.height, dtype=pl.Int64, eager=True)
+        f[column] if column in f.columns else pl.repeat(None, f.height, dtype=dtype, eager=True)
         for f in frames
     )
     before = np.cumsum([0, *(f.height for f in frames)], dtype=np.uint32)

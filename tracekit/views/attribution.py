@@ -82,8 +82,8 @@ def _calls(trace: Trace) -> _Calls:
     return _Calls(row, thread, threads)
 
 
-def _ids(correlation: pl.Series) -> NDArray[np.int64]:
-    return correlation.cast(pl.Int64).fill_null(_NONE).to_numpy()
+def _ids(correlation: pl.Series) -> NDArray[np.uint32]:
+    return correlation.fill_null(joins.NO_ID).to_numpy()
 
 
 def _places(rows: pl.DataFrame, table: pl.DataFrame, keys: list[str]) -> Int32:
@@ -103,7 +103,7 @@ def _launches(trace: Trace) -> _Launches:
     elsewhere = np.zeros(calls.thread.size + 1, np.bool_)
     launching = np.zeros(calls.thread.size + 1, np.bool_)
     launching[row] = True
-    at = np.flatnonzero(launching[:-1])
+    at = np.flatnonzero(launching[:-1]).astype(np.uint32)
     if scopes.height and at.size:
         times = trace.frame("runtime")["start_ns"].to_numpy()[at]
         thread, known = calls.thread[at], range_threads(trace)

@@ -26,7 +26,7 @@ def test_d01_equal_ids_of_two_processes_stay_apart() -> None:
     assert match(a, b) == [3, 4, 5, 0, 1, 2]
 
 
-@pytest.mark.parametrize("spread", [1, 10**12])
+@pytest.mark.parametrize("spread", [1, 10**8])
 def test_first_row_wins_and_the_rest_is_minus_one(spread: int) -> None:
     ids_b = np.array([7, 7, 3]) * spread
     ids_a = np.array([3, 7, 5, 0, 9]) * spread
@@ -34,9 +34,10 @@ def test_first_row_wins_and_the_rest_is_minus_one(spread: int) -> None:
     assert found == [2, 0, -1, -1, -1]
 
 
-@pytest.mark.parametrize("far", [5, 2**62])
+@pytest.mark.parametrize("far", [5, 2**32 - 2])
 def test_missing_ids_and_unknown_processes_match_nothing(far: int) -> None:
-    found = match(([1, 1, 3], [-1, far, 5]), ([1, 1, 1], [-1, far, 0]))
+    none = joins.NO_ID
+    found = match(([1, 1, 3], [none, far, 5]), ([1, 1, 1], [none, far, 0]))
     assert found == [-1, 1, -1]
 
 
