@@ -41,6 +41,13 @@ def test_unions_of_chosen_rows(found: list) -> None:
 
 
 @settings(deadline=None)
+@given(rows)
+def test_rows_and_time_of_kinds(found: list) -> None:
+    s, e, _, kind, _ = _columns(found)
+    assert _lists(shares._by_kind(s, e, kind, 4)) == _lists(shares.by_kind(s, e, kind, 4))
+
+
+@settings(deadline=None)
 @given(rows, spans)
 def test_time_of_windows_by_lane(found: list, windows: list) -> None:
     s, e, queue, kind, _ = _columns(found)

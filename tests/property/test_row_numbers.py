@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.views.keys import row_numbers
+from tracekit.views.keys import counted, row_numbers
 
 near = st.one_of(st.none(), st.integers(-3, 3))
 far = st.one_of(st.none(), st.integers(-(1 << 62), 1 << 62))
@@ -23,6 +23,14 @@ def test_equal_rows_share_a_number_in_ascending_order(rows: list) -> None:
 @given(st.lists(st.tuples(far, near), max_size=30))
 def test_keys_far_apart_are_numbered_alike(rows: list) -> None:
     _check(pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Int16}, orient="row"))
+
+
+@settings(deadline=None)
+@given(st.lists(near | far, max_size=30), st.booleans())
+def test_values_are_counted_as_polars_counts_them(values: list, is_spread: bool) -> None:
+    column = pl.Series("a", [v if is_spread or v is None else v % 7 for v in values], pl.Int64)
+    expected = column.to_frame().group_by("a").len().sort("a", nulls_last=True)
+    assert counted(column).equals(expected)
 
 
 def _check(keys: pl.DataFrame) -> None:

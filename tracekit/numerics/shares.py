@@ -16,7 +16,7 @@ from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.jit import compiled
 from tracekit.numerics.sweeps import BEFORE_ALL
 
-__all__ = ["by_lane", "finished_before", "idle", "union_of"]
+__all__ = ["by_kind", "by_lane", "finished_before", "idle", "union_of"]
 
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
@@ -46,6 +46,25 @@ def union_of(
         own = chosen[queue, kind]
         return intervals.union(s[own], e[own])
     return _merged(s, e, queue, kind, np.ascontiguousarray(chosen))
+
+
+def by_kind(s: Int64, e: Int64, kind: UInt8, n_kinds: int) -> tuple[Int64, Int64]:
+    """How many rows are of each kind, and how long they are together.
+
+    Args:
+        s: int64[n], ns.
+        e: int64[n], ns.
+        kind: uint8[n], below `n_kinds`.
+        n_kinds: Number of kinds.
+
+    Returns:
+        int64[n_kinds] each, a count and ns.
+    """
+    if sweeps.worth(s.size):
+        return _by_kind(s, e, kind, n_kinds)
+    time = np.zeros(n_kinds, np.int64)
+    np.add.at(time, kind, e - s)
+    return np.bincount(kind, minlength=n_kinds).astype(np.int64, copy=False), time
 
 
 def by_lane(
@@ -124,6 +143,16 @@ def idle(
     since = np.concatenate((starts[:1], reached[:-1]))
     until = np.clip(launch[own], since, np.maximum(starts, since))
     return intervals.union(since, until), intervals.union(until, starts)
+
+
+@compiled(f"Tuple((int64[::1], int64[::1]))({_RO}, {_RO}, ro(uint8[::1]), int64)")
+def _by_kind(s: Int64, e: Int64, kind: UInt8, n_kinds: int) -> tuple[Int64, Int64]:
+    """`by_kind` in one pass."""
+    count, time = np.zeros(n_kinds, np.int64), np.zeros(n_kinds, np.int64)
+    for i in range(s.size):
+        count[kind[i]] += 1
+        time[kind[i]] += e[i] - s[i]
+    return count, time
 
 
 @compiled(

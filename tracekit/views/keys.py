@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tracekit.numerics import joins
 
-__all__ = ["row_numbers"]
+__all__ = ["counted", "row_numbers"]
 
 _CELLS_PER_ROW = 4
 _FREE_CELLS = 1 << 16
@@ -48,6 +48,26 @@ def row_numbers(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
     return number, pl.DataFrame(columns)
 
 
+def counted(column: pl.Series) -> pl.DataFrame:
+    """Count how often each value occurs.
+
+    Args:
+        column: Integers, nulls allowed.
+
+    Returns:
+        Frame of the column and len UInt32; in ascending order, nulls last.
+    """
+    name = column.name
+    field = _Field(column)
+    if field.size > _PIECE:
+        return column.to_frame().group_by(name).len().sort(name, nulls_last=True)
+    found = np.zeros(field.size, np.int64)
+    for at in range(0, len(column), _PIECE):
+        found += np.bincount(field.places(at), minlength=field.size)
+    values = field.values(np.arange(field.size))
+    return pl.DataFrame([values, pl.Series("len", found, pl.UInt32)]).filter(pl.col("len") > 0)
+
+
 class _Field:
     """The values of a column, counted from its smallest; null comes last.
 
@@ -66,16 +86,21 @@ class _Field:
         if self.size == 1:
             return
         # What fits 32 bits in the end may be counted modulo 2**32 on the way.
-        low, factor = np.uint32(self._low & _ALL_BITS), np.uint32(stride)
+        factor = np.uint32(stride)
         for at in range(0, packed.size, _PIECE):
-            part = self._column[at : at + _PIECE]
-            if part.null_count():
-                part = part.cast(pl.Int64).fill_null(self._low + self._null)
-            place = part.to_numpy().astype(np.uint32)
-            place -= low
+            place = self.places(at)
             if stride != 1:
                 place *= factor
             packed[at : at + _PIECE] += place
+
+    def places(self, at: int) -> NDArray[np.uint32]:
+        """Return where the values of the piece that begins at a row stand, modulo 2**32."""
+        part = self._column[at : at + _PIECE]
+        if part.null_count():
+            part = part.cast(pl.Int64).fill_null(self._low + self._null)
+        place = part.to_numpy().astype(np.uint32)
+        place -= np.uint32(self._low & _ALL_BITS)
+        return place
 
     def values(self, packed: NDArray[np.int64]) -> pl.Series:
         """Unpack rows of the distinct keys."""

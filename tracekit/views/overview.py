@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from tracekit.model.diagnosis import ClassShare, GpuTime, Overview
 from tracekit.model.kernels import ApiKind, KernelKind, api_kind
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
+from tracekit.numerics import intervals, shares
 from tracekit.numerics.threads import each
-from tracekit.views.activity import activity, clock_spans, queues
+from tracekit.views.activity import OPAQUE, WORK_KIND, activity, clock_spans, queues
 from tracekit.views.attribution import attribution, steps
+from tracekit.views.keys import counted
 from tracekit.views.strings import resolved
 
 __all__ = ["launch_counts", "overview"]
 
-_COMM = ("comm", "custom_comm")
+_KINDS = WORK_KIND.categories.to_numpy()
+_IS_COMM, _IS_OPAQUE = np.isin(_KINDS, ("comm", "custom_comm")), _KINDS == OPAQUE
+_COMM_LANE, _OTHER_LANE = 0, 1
+_LANE_OF = np.where(_IS_COMM, _COMM_LANE, _OTHER_LANE).astype(np.int32)
 IDLE_WORTH_SAYING = 0.5
 OPAQUE_WORTH_SAYING = 0.01
 UNCLASSIFIED_WORTH_SAYING = 0.10
@@ -24,7 +29,7 @@ UNCLASSIFIED_WORTH_SAYING = 0.10
 @view("runtime", "strings")
 def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     """Return how many host calls of each kind were recorded; empty when none were."""
-    calls = trace.frame("runtime").group_by("name_id").len()
+    calls = counted(trace.frame("runtime")["name_id"])
     named = resolved(
         calls.with_columns(pl.lit(None, pl.String).alias("name")),
         trace.frame("strings"),
@@ -104,36 +109,41 @@ def _on_one_clock(
 ) -> dict[str, int]:
     """The fields of `GpuTime` but for the GPU."""
     first, last = span
-    busy = _union(work)
+    starts, ends = (overhead[c].to_numpy() for c in ("start_ns", "end_ns"))
+    in_profiler = intervals.intersect(*intervals.union(starts, ends), [first], [last])
+    windows = np.append(first, in_profiler[0]), np.append(last, in_profiler[1])
+    start, end, queue = (work[c].to_numpy() for c in ("start_ns", "end_ns", "queue"))
+    rows = start, end, queue, work["kind"].to_physical().to_numpy()
+    of_queues = np.ones((int(queue.max(initial=0)) + 1, 1), np.int32)
+    lanes = shares.by_lane(*rows, of_queues * _LANE_OF, windows)
+    busy_ns, hidden_ns = int(lanes[-1, 0]), int(lanes[-1, 1:].sum())
     opaque = int((work["source"] == "graph").sum())
-    visible = _union(work.filter(pl.col("source") != "graph")) if opaque else busy
-    comm = _union(work.filter(pl.col("kind").is_in(_COMM)))
-    busy_ns = intervals.total_ns(*busy)
-    in_profiler = intervals.intersect(*_union(overhead), [first], [last])
-    hidden_ns = int(intervals.overlap_ns(*in_profiler, *busy).sum())
+    visible_ns = busy_ns
+    if opaque:
+        chosen = of_queues.astype(np.bool_) & ~_IS_OPAQUE
+        visible_ns = intervals.total_ns(*shares.union_of(*rows, chosen))
     return {
         "span_ns": last - first,
         "busy_ns": busy_ns,
-        "opaque_ns": busy_ns - intervals.total_ns(*visible),
+        "opaque_ns": busy_ns - visible_ns,
         "idle_ns": last - first - busy_ns,
         "idle_in_profiler_ns": intervals.total_ns(*in_profiler) - hidden_ns,
-        "comm_ns": intervals.total_ns(*comm),
+        "comm_ns": int(lanes[_COMM_LANE, 0]),
         "n_kernels": int((work["source"] == "kernel").sum()),
         "n_graph_launches": opaque,
     }
 
 
-def _union(frame: pl.DataFrame) -> intervals.Intervals:
-    return intervals.union(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
-
-
 def _classes(work: pl.DataFrame) -> tuple[ClassShare, ...]:
-    length = pl.col("end_ns") - pl.col("start_ns")
-    table = work.group_by("kind").agg(pl.len().alias("n"), length.sum().alias("time_ns"))
-    total = table["time_ns"].sum() or 1
-    table = table.sort(["time_ns", "kind"], descending=[True, False])
-    table = table.with_columns(pl.col("kind").cast(pl.String))
-    return tuple(ClassShare(k, n, t, t / total) for k, n, t in table.iter_rows())
+    start, end = (work[c].to_numpy() for c in ("start_ns", "end_ns"))
+    counts, times = shares.by_kind(start, end, work["kind"].to_physical().to_numpy(), _KINDS.size)
+    total = int(times.sum()) or 1
+    found = [
+        ClassShare(kind, n, time, time / total)
+        for kind, n, time in zip(_KINDS.tolist(), counts.tolist(), times.tolist(), strict=True)
+        if n
+    ]
+    return tuple(sorted(found, key=lambda c: (-c.time_ns, c.kind)))
 
 
 def _perspective(o: Overview) -> list[str]:
