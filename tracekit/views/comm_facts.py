@@ -175,8 +175,9 @@ def raw_durations(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of `RAW`, sorted by its keys; beside_work when other work covered at least half.
     """
-    overlap = comm_overlap(trace).kernels.select("activity", "overlap_frac")
-    rows = collectives(trace).join(overlap, on="activity", how="left", maintain_order="left")
+    columns = ["comm", "op", "bytes", "rank_id", "start_ns", "end_ns"]
+    overlap = comm_overlap(trace).kernels["overlap_frac"]
+    rows = collectives(trace).select(*columns, overlap)
     length = pl.col("end_ns") - pl.col("start_ns")
     by = ["comm", "op", "bytes", "rank_id", "beside_work"]
     found = (

@@ -15,12 +15,12 @@ from tracekit.model.kernels import ApiKind, api_kind
 from tracekit.model.trace import Trace, view
 from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
-from tracekit.views.coll_instances import last_starts
+from tracekit.views.coll_instances import firsts, last_starts, matching
 from tracekit.views.collectives import collectives
 from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import lanes
 
-__all__ = ["DEPENDENTS", "dependents", "host_waits"]
+__all__ = ["DEPENDENTS", "dependents", "host_waits", "most_felt"]
 
 JUST_AFTER_NS = 10_000
 """Work that begins within this after the end of a collective is taken to have waited for it."""
@@ -105,6 +105,21 @@ def dependents(trace: Trace) -> pl.DataFrame:
         waited[at] = found
     felt = _felt(rows.with_columns(pl.Series("_since", waited)))
     return felt.sort("_at").select(list(DEPENDENTS)).cast(DEPENDENTS)
+
+
+@view(of=[dependents, matching])
+def most_felt(trace: Trace) -> Int64:
+    """Return the delay_felt_ns of each matched collective, the most over its ranks.
+
+    Returns:
+        int64[instances], ns.
+    """
+    members, delay = matching(trace).members, dependents(trace)["delay_felt_ns"].to_numpy()
+    first = firsts(members)
+    if not first.size:
+        return np.zeros(0, np.int64)
+    most: Int64 = np.maximum.reduceat(delay[members["row"].to_numpy()], first)
+    return most
 
 
 def _with_ends(trace: Trace) -> pl.DataFrame:

@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.model.trace import Trace, view
 from tracekit.views.contention_loss import SLOWER_RATIO, contention_excess, mechanisms
-from tracekit.views.dependents import dependents
+from tracekit.views.dependents import most_felt
 from tracekit.views.queueing import collective_lags
 from tracekit.views.waits import waited_instances
 
@@ -34,15 +34,14 @@ HELD_UP = pl.Schema(
 """Columns of `held_up`."""
 
 
-@view(of=[contention_excess, dependents, mechanisms])
+@view(of=[contention_excess, mechanisms, most_felt])
 def _excess(trace: Trace) -> pl.DataFrame:
     """Slowed collectives of mechanisms that slow, with what dependents felt of it."""
     slow = mechanisms(trace).filter(pl.col("slowdown_lo_ratio") >= SLOWER_RATIO).select(_PAIR)
-    felt = dependents(trace).drop_nulls("instance").group_by("instance")
     rows = contention_excess(trace).drop_nulls("excess_ns")
     rows = rows.join(slow, on=_PAIR, how="semi", nulls_equal=True)
-    most = felt.agg(pl.col("delay_felt_ns").max())
-    return rows.join(most, on="instance", how="left", maintain_order="left").select(
+    delay = pl.Series("delay_felt_ns", most_felt(trace)[rows["instance"].to_numpy()])
+    return rows.with_columns(delay).select(
         *_PAIR,
         "instance",
         "excess_ns",

@@ -11,17 +11,11 @@ from tracekit.numerics import intervals, shares
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
-from tracekit.views.coll_instances import firsts
-from tracekit.views.collectives import collectives
+from tracekit.views.coll_instances import firsts, matching
 from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import Lanes, lanes
 from tracekit.views.overlap import queued_kernels
-from tracekit.views.waits import (
-    in_collective,
-    rank_labels,
-    waited_instances,
-    waiting_members,
-)
+from tracekit.views.waits import in_collective, rank_labels, waited_instances
 
 __all__ = ["HOST_LATE", "IDLE", "LATENESS", "QUEUED", "lateness"]
 
@@ -51,10 +45,9 @@ SHOWN_ROWS = 6
 
 _VIEWS = (
     attribution,
-    collectives,
     lanes,
+    matching,
     waited_instances,
-    waiting_members,
     queued_kernels,
     rank_labels,
 )
@@ -78,12 +71,15 @@ def lateness(trace: Trace) -> pl.DataFrame:
     rows = _segments(trace)
     if rows.is_empty():
         return pl.DataFrame(schema=LATENESS)
-    number, processes = row_numbers(rows.select("report", "gpu", "pid"))
+    processes = rank_labels(trace).select("report", "gpu", "pid")
+    ranks = np.flatnonzero(np.bincount(rows["rank_id"].to_numpy()))
     about, late, early = _compared(trace, rows)
     # Nobody asks what the ranks between did.
-    wanted = np.unique(np.concatenate((late, early)))
-    rows, number = rows[wanted], number[wanted]
-    late, early = np.searchsorted(wanted, late), np.searchsorted(wanted, early)
+    wanted = np.zeros(rows.height, np.bool_)
+    wanted[late] = wanted[early] = True
+    place = np.cumsum(wanted) - 1
+    rows, late, early = rows.filter(pl.Series(wanted)), place[late], place[early]
+    number = rows["rank_id"].to_numpy()
     launched = attribution(trace)["launch_start_ns"]
     work = lanes(trace)
 
@@ -98,7 +94,7 @@ def lateness(trace: Trace) -> pl.DataFrame:
             QUEUED: queued
         }
 
-    parts = each(spent, range(processes.height))
+    parts = each(spent, ranks.tolist())
     spans = {what: np.zeros(rows.height, np.int64) for _, found in parts for what in found}
     for at, found in parts:
         for what, ns in found.items():
@@ -108,22 +104,27 @@ def lateness(trace: Trace) -> pl.DataFrame:
 
 def _segments(trace: Trace) -> pl.DataFrame:
     """Members with the time since the rank's previous collective; first ones left out."""
-    columns = ["instance", "row", "activity", "rank_id", "comm", "start_ns", "end_ns"]
-    ready = queued_kernels(trace).select("activity", pl.col("ready_ns").alias("_until_ns"))
-    rows = waiting_members(trace).select(columns)
-    rows = rows.join(ready, on="activity", how="left", maintain_order="left")
-    rows = rows.with_columns(pl.coalesce("_until_ns", "start_ns").alias("_until_ns"))
-    before = pl.col("end_ns").shift(1).over("comm", "rank_id")
+    members = matching(trace).members
+    if members.is_empty():
+        return members
+    since, known = _previous_end(members)
+    start = firsts(members)
+    known = np.repeat(np.logical_and.reduceat(known, start), np.diff(start, append=known.size))
+    ready = queued_kernels(trace)["ready_ns"][members["row"]]
+    rows = members.select("instance", "rank_id", "start_ns", ready, pl.Series("_since_ns", since))
+    rows = rows.with_columns(pl.coalesce("ready_ns", "start_ns").alias("_until_ns"))
+    return rows.drop("ready_ns").filter(pl.Series(known))
+
+
+def _previous_end(members: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """When each member's rank left its previous collective in that communicator, if it had one."""
+    rank, ranks = row_numbers(members.select(pl.col("comm").to_physical(), "rank_id"))
     # In the order of instances within a communicator, a rank's are in its own order.
-    rows = rows.with_columns(before.alias("_since_ns")).drop("comm", "activity", "end_ns")
-    known = rows["_since_ns"].is_not_null().to_numpy()
-    if rows.height:
-        start = firsts(rows)
-        known = np.repeat(np.logical_and.reduceat(known, start), np.diff(start, append=known.size))
-    rows = rows.filter(pl.Series(known, dtype=pl.Boolean))
-    process = collectives(trace).select("report", "gpu", "pid")
-    process = process[rows["row"]] if rows.height else process.clear()
-    return rows.drop("row").hstack(process)
+    order = np.argsort(rank.astype(np.min_scalar_type(ranks.height)), kind="stable")
+    since, known = np.zeros(order.size, np.int64), np.zeros(order.size, np.bool_)
+    since[order[1:]] = members["end_ns"].to_numpy()[order[:-1]]
+    known[order[1:]] = rank[order[1:]] == rank[order[:-1]]
+    return since, known
 
 
 def _accounts(

@@ -100,15 +100,18 @@ def comm_overlap(trace: Trace) -> CommOverlap:
 
 @view(of=[comm_overlap])
 def queued_kernels(trace: Trace) -> pl.DataFrame:
-    """Return the communication kernels that were ready but queued behind other work.
+    """Return since when communication kernels were ready but queued behind other work.
 
     Returns:
-        Rows of `CommOverlap.kernels` with a lag of at least `MIN_LAG_NS`, during at least
-        `BUSY_FRAC` of which other work kept the GPU busy.
+        Frame of ready_ns and lag_ns of `CommOverlap.kernels`, one row a row of `collectives`; null
+        unless the lag is at least `MIN_LAG_NS` and other work kept the GPU busy during at least
+        `BUSY_FRAC` of it.
     """
     lag = pl.col("lag_ns")
-    held = pl.col("queued_ns") >= BUSY_FRAC * lag
-    return comm_overlap(trace).kernels.filter((lag >= MIN_LAG_NS) & held)
+    held = (lag >= MIN_LAG_NS) & (pl.col("queued_ns") >= BUSY_FRAC * lag)
+    return comm_overlap(trace).kernels.select(
+        pl.when(held).then("ready_ns").alias("ready_ns"), pl.when(held).then(lag).alias("lag_ns")
+    )
 
 
 def company_of(work: pl.DataFrame, group: pl.DataFrame) -> pl.DataFrame:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
 from tracekit.numerics.threads import each
 from tracekit.views.activity import activity, identified, queues
 from tracekit.views.attribution import attribution, steps
-from tracekit.views.coll_instances import last_starts
+from tracekit.views.coll_instances import instances, last_starts
 from tracekit.views.collectives import collectives
-from tracekit.views.dependents import dependents
+from tracekit.views.dependents import dependents, most_felt
+from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import lanes
 from tracekit.views.overlap import (
     MIN_LAG_NS,
@@ -53,7 +55,9 @@ _VIEWS = (
     queues,
     dependents,
     queued_kernels,
+    instances,
     last_starts,
+    most_felt,
 )
 
 
@@ -62,9 +66,9 @@ def collective_lags(trace: Trace) -> pl.DataFrame:
     """Return the communication kernels whose start counts, one a matched collective.
 
     Returns:
-        Rows of `collectives` plus instance UInt32 (null when unmatched), ready_ns and lag_ns Int64
-        (null unless queued), felt_ns Int64 (see `queueing`), one_rank, queued and dependency
-        Boolean.
+        Rows of `collectives`, in its order, plus instance UInt32 (null when unmatched), ready_ns
+        and lag_ns Int64 (null unless queued), felt_ns Int64 (see `queueing`), one_rank, queued and
+        dependency Boolean.
     """
     return _with_dependency(trace, _queued(trace))
 
@@ -108,28 +112,46 @@ def queueing(trace: Trace) -> pl.DataFrame:
 
 def _queued(trace: Trace) -> pl.DataFrame:
     """The communication kernels that count, with their lag and whether it was queueing."""
-    held = queued_kernels(trace).select("activity", "ready_ns", "lag_ns")
-    rows = collectives(trace).join(held, on="activity", how="left", maintain_order="left")
-    rows = rows.hstack([last_starts(trace)["instance"], _felt(trace)])
-    matched = pl.col("instance").is_not_null()
-    latest = pl.col("start_ns") == pl.col("start_ns").max().over("instance")
-    # Members at the ragged ends of a matched communicator have no partner: they are left out.
-    single = ~matched.any().over("comm")
-    rows = rows.with_columns(single.alias("one_rank")).filter(single | (matched & latest))
-    first = pl.col("activity") == pl.col("activity").min().over("instance")
-    rows = rows.filter(~matched | first)
+    columns = [*queued_kernels(trace), last_starts(trace)["instance"], _felt(trace)]
+    at, single = _counting(trace)
+    rows = collectives(trace).hstack(columns)[at]
     return rows.with_columns(
+        pl.Series("one_rank", single),
         pl.min_horizontal("lag_ns", "delay_felt_ns").alias("felt_ns"),
         pl.col("lag_ns").is_not_null().alias("queued"),
     )
 
 
+def _counting(trace: Trace) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rows of `collectives` that count, and whether nothing of their communicator is matched.
+
+    Members at the ragged ends of a matched communicator have no partner: they are left out.
+    """
+    rows, of = collectives(trace).select("start_ns", "activity"), last_starts(trace)
+    matched = of["instance"].is_not_null().to_numpy()
+    comm, comms = row_numbers(collectives(trace).select(pl.col("comm").to_physical()))
+    single = np.ones(comms.height, np.bool_)
+    single[comm[matched]] = False
+    latest = (rows["start_ns"] == of["last_start_ns"]).fill_null(value=False).to_numpy()
+    at = np.flatnonzero(latest)
+    # Of several that began last, the first on its GPU: written last, it stays.
+    at = at[np.argsort(rows["activity"].to_numpy()[at], kind="stable")][::-1]
+    chosen = np.zeros(matched.size, np.bool_)
+    first = np.empty(instances(trace).height, np.int64)
+    first[of["instance"].fill_null(0).to_numpy()[at]] = at
+    chosen[first] = True
+    chosen |= single[comm]
+    at = np.flatnonzero(chosen)
+    return at, single[comm[at]]
+
+
 def _felt(trace: Trace) -> pl.Series:
     """What dependents waited for after the latest start, the most over the ranks."""
-    felt = dependents(trace).select("instance", "delay_felt_ns")
-    most = pl.col("delay_felt_ns").max().over("instance")
-    own = pl.when(pl.col("instance").is_null()).then("delay_felt_ns").otherwise(most)
-    return felt.select(own.alias("delay_felt_ns")).to_series()
+    instance = last_starts(trace)["instance"]
+    delay = dependents(trace)["delay_felt_ns"].to_numpy(writable=True)
+    matched = np.flatnonzero(instance.is_not_null().to_numpy())
+    delay[matched] = most_felt(trace)[instance.drop_nulls().to_numpy()]
+    return pl.Series("delay_felt_ns", delay)
 
 
 def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
@@ -138,10 +160,13 @@ def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     An event is recorded on a stream and waited for on another in one go, as frameworks do it, so
     the wait ends when everything launched there before it has finished.
     """
-    rows = _told(trace, rows).with_row_index("_at")
+    waits = trace.frame("sync").filter(pl.col("sync_type") == WAITS_FOR_EVENT)
+    nowhere = rows.with_columns(pl.lit(value=False).alias("dependency"))
+    if waits.is_empty():
+        return nowhere
+    rows = _told(waits, rows.with_row_index("_at"))
     if rows["_told_ns"].null_count() == rows.height:
-        nowhere = pl.lit(value=False).alias("dependency")
-        return rows.with_columns(nowhere).drop("_at", "_told_ns")
+        return nowhere
     launched = attribution(trace).select(pl.col("launch_start_ns").alias("_launch"))
     work = activity(trace).select("gpu", "queue", "end_ns").hstack(launched)
     work = identified(trace, work.drop_nulls("_launch").sort("_launch"), "pid", "stream")
@@ -160,10 +185,9 @@ def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(parts).sort("_at").drop("_at", "_told_ns")
 
 
-def _told(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
+def _told(waits: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Add when the host last made the stream wait for an event since the launch before."""
     keys = ["report", "pid", "stream"]
-    waits = trace.frame("sync").filter(pl.col("sync_type") == WAITS_FOR_EVENT)
     waits = waits.select(*keys, pl.col("start_ns").alias("_told_ns")).sort("_told_ns")
     launches = rows.with_columns(pl.col("launch_start_ns").fill_null(0).alias("_launch"))
     launches = launches.sort("_launch", "activity").with_columns(
