@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.generate import Size, generate
 from benchmarks.loads import MODULES, WAYS, WORKS
 from benchmarks.processes import ROOT, Case, Series, interleaved, python
-from tracekit.io.budget import BYTES_PER_ROW, FIXED_BYTES
+from tracekit.io.budget import BYTES_PER_ROW, FIXED_BYTES, SPARING_FRAC
 
 __all__ = ["SUITES", "Plan"]
 
@@ -68,7 +68,7 @@ class Plan:
     def budget_bytes(self) -> int:
         """A ``--memory`` that binds for every size but the smallest."""
         per_kernel = sum(n * BYTES_PER_ROW[t] for t, n in ROWS_PER_KERNEL.items())
-        return FIXED_BYTES + int(per_kernel * self.sizes[0])
+        return FIXED_BYTES + int(SPARING_FRAC * per_kernel * self.sizes[0])
 
 
 def _generator() -> str:

@@ -33,8 +33,6 @@ Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
 _DIGESTED = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can go."""
-_AT_ONCE = 2
-"""Analyses at once: they share most of their views, and each takes memory of its own."""
 _MANY_SAMPLES = 1_000_000
 """Fewer are read when somebody asks for them, if anybody does."""
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
@@ -63,8 +61,9 @@ def analyze(
         reader: How tables are read: "auto", "pages" or "sqlite".
         salvage: Leave damaged tables out instead of refusing the file.
         redact: Which text may enter the answer, see `open_trace`.
-        memory_bytes: Memory that may be used; None for half of what is free. When the run does
-            not fit, the longest part from its start that does is analysed, and the answer says so.
+        memory_bytes: Memory that may be used; None for half of what is free. Where the run does
+            not fit, one thing is done at a time; where that is not enough, the longest part from
+            its start that fits is analysed, and the answer says so.
         with_pictures: Add the frames that timelines and maps are drawn from.
         progress: Told what is being done.
 
@@ -136,7 +135,8 @@ def diagnose(
     ahead = [partial(trace.digest, table) for table in _DIGESTED]
     if sum(r.tables.get("gpu_metrics", 0) for r in trace.reports) >= _MANY_SAMPLES:
         ahead += [partial(trace.ahead, sampled) for sampled in SAMPLED]
-    each(lambda prepare: prepare(), ahead, most=_AT_ONCE, stop=trace.stop)
+    at_once = trace.settings.get("at_once", 1)
+    each(lambda prepare: prepare(), ahead, most=at_once, stop=trace.stop)
     head = trace.view(overview)
 
     def answered(name: str) -> _Answer:
@@ -145,7 +145,7 @@ def diagnose(
         trace.done(name)
         return answer
 
-    answers = dict(zip(names, each(answered, names, most=_AT_ONCE, stop=trace.stop), strict=True))
+    answers = dict(zip(names, each(answered, names, most=at_once, stop=trace.stop), strict=True))
     findings = [finding for _, found in answers.values() for finding in found]
     tell("data quality")
     return Diagnosis(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import polars as pl
 
 from tracekit.errors import EmptyWindowError
-from tracekit.io.budget import default_bytes, fitting_window
+from tracekit.io.budget import default_bytes, fit
 from tracekit.io.run import Inputs, open_inputs
 from tracekit.io.run_loader import RunLoader
 from tracekit.io.source import Reader
@@ -43,8 +43,9 @@ def open_trace(
         salvage: Leave damaged tables out instead of refusing the file.
         redact: "yes" lets only text pass that is known to be harmless, "keep nvtx" the program's
             own NVTX text too.
-        memory_bytes: Memory that the run may take; None for half of what is free. Without a
-            `window`, a run that needs more is cut to its longest beginning that fits.
+        memory_bytes: Memory that the run may take; None for half of what is free. A run that
+            needs more is worked on one table and one analysis at a time; if that is not enough
+            and there is no `window`, it is cut to its longest beginning that fits.
         settings: Global settings, see `tracekit.parameters`.
 
     Yields:
@@ -65,11 +66,11 @@ def open_trace(
             alignment = _aligned(inputs, settings)
             offsets = [a.offset_ns for a in alignment]
         allowed = default_bytes() if memory_bytes is None else memory_bytes
-        fits = None if window is not None else fitting_window(readers, offsets, allowed)
-        known = dict(settings or {})
-        if fits is not None:
-            known["cut"] = (*fits, allowed)
-        loader = RunLoader(readers, offsets, window or fits, inputs.ncu)
+        fits = fit(readers, offsets, allowed)
+        known = {**(settings or {}), "at_once": fits.at_once}
+        if window is None and fits.window_ns is not None:
+            known["cut"] = (*fits.window_ns, allowed)
+        loader = RunLoader(readers, offsets, window or fits.window_ns, inputs.ncu)
         trace = Trace(loader, reports, loader.gpus, alignment, settings=known)
         if redact != "no":
             trace = _redacted(trace, loader, keep_nvtx=redact == "keep nvtx")

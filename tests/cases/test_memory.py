@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Export
+from tracekit import engine
 from tracekit.io import budget
 from tracekit.model.analysis import Level
 
@@ -19,6 +20,20 @@ def tiny(monkeypatch):
     monkeypatch.setattr(
         budget, "BYTES_PER_ROW", {"kernels": 1_000, "runtime": 0, "nvtx": 0, "graph_trace": 0}
     )
+    monkeypatch.setattr(budget, "SPARING_FRAC", 0.8)
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """How many things were done at a time."""
+    seen, each = [], engine.each
+
+    def told(function, items, *, most, stop):
+        seen.append(most)
+        return each(function, items, most=most, stop=stop)
+
+    monkeypatch.setattr(engine, "each", told)
+    return seen
 
 
 def run() -> Export:
@@ -29,16 +44,21 @@ def run() -> Export:
     return e
 
 
-def test_what_fits_is_read_whole(diagnose, tiny):
-    d = diagnose(run(), memory_bytes=N * 1_000)
+@pytest.mark.parametrize(("share", "most"), [(1, 2), (0.9, 1), (0.8, 1)])
+def test_what_fits_is_read_whole_sparing_memory_where_it_has_to_be(
+    diagnose, tiny, at_once, share, most
+):
+    d = diagnose(run(), memory_bytes=round(N * 1_000 * share))
     assert d.overview.n_kernels == N
     assert not any("was analysed" in q.text for q in d.quality)
+    assert set(at_once) == {most}
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.9])
-def test_the_longest_beginning_that_fits_is_analysed(diagnose, tiny, share):
-    d = diagnose(run(), memory_bytes=round(N * 1_000 * share))
+def test_the_longest_beginning_that_fits_is_analysed(diagnose, tiny, at_once, share):
+    d = diagnose(run(), memory_bytes=round(N * 1_000 * 0.8 * share))
     assert d.overview.n_kernels == pytest.approx(N * share, abs=1)
+    assert set(at_once) == {1}
     assert d.overview.n_with_launch == d.overview.n_kernels
     line = d.quality[0]
     assert line.level is Level.WARN

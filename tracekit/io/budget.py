@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tracekit.io.reader import ReportReader
 
-__all__ = ["BYTES_PER_ROW", "default_bytes", "fitting_window", "needed_bytes"]
+__all__ = ["BYTES_PER_ROW", "Fit", "default_bytes", "fit", "needed_bytes"]
 
 BYTES_PER_ROW = {
     "kernels": 110,
@@ -28,10 +29,15 @@ BYTES_PER_ROW = {
     "strings": 80,
 }
 """Peak anonymous memory that one row of a table adds, measured on generated runs."""
+SPARING_FRAC = 0.85
+"""Share of it that is needed when one table and one analysis is worked on at a time, not two."""
 FIXED_BYTES = 190_000_000
 """Interpreter, libraries and compiled kernels."""
 LEAST_BYTES = 64_000_000
 """What is left for rows even when the budget does not cover `FIXED_BYTES`."""
+AT_ONCE = 2
+"""Tables or analyses worked on at a time where memory allows: they share most of what they need,
+and each takes memory of its own."""
 _PACED_BY = ("kernels", "runtime", "graph_trace", "nvtx")
 
 
@@ -70,31 +76,41 @@ def needed_bytes(readers: Sequence[ReportReader]) -> int:
     )
 
 
-def fitting_window(
-    readers: Sequence[ReportReader], offsets_ns: Sequence[int], allowed_bytes: int
-) -> tuple[int, int] | None:
-    """Return the longest beginning of a run that fits.
+@dataclass(frozen=True)
+class Fit:
+    """How a run is brought into a budget.
+
+    Attributes:
+        at_once: Tables or analyses to work on at a time.
+        window_ns: The part of the run to read, half-open session time; None for all of it.
+    """
+
+    at_once: int
+    window_ns: tuple[int, int] | None = None
+
+
+def fit(readers: Sequence[ReportReader], offsets_ns: Sequence[int], allowed_bytes: int) -> Fit:
+    """Bring a run into a budget: one thing at a time if need be, then its longest beginning.
 
     Args:
         readers: The run's reports.
         offsets_ns: What will be subtracted from each report's times.
         allowed_bytes: The budget.
-
-    Returns:
-        Half-open session time in ns; None when the whole run fits.
     """
     needed = needed_bytes(readers)
     room = max(allowed_bytes - FIXED_BYTES, LEAST_BYTES)
     if needed <= room:
-        return None
-    share = room / needed
+        return Fit(AT_ONCE)
+    share = room / (SPARING_FRAC * needed)
+    if share >= 1:
+        return Fit(1)
     ends, starts = [], []
     for reader, offset in zip(readers, offsets_ns, strict=True):
         found = _time_of_share(reader, share)
         if found is not None:
             starts.append(found[0] - offset)
             ends.append(found[1] - offset)
-    return (min(starts), min(ends)) if ends else None
+    return Fit(1, (min(starts), min(ends)) if ends else None)
 
 
 def _time_of_share(reader: ReportReader, share: float) -> tuple[int, int] | None:

@@ -63,8 +63,8 @@ def _contiguous(keys: _Keys) -> tuple[UInt32, Int32, UInt32]:
 
 
 def _match_sorted(code_a: Int32, id_a: UInt32, code_b: Int32, id_b: UInt32) -> Int32:
-    ids = distinct(id_b)
-    rank_a = codes(ids, id_a)
+    ids = distinct(id_b.astype(np.int64))
+    rank_a = codes(ids, id_a.astype(np.int64))
     known = (code_a >= 0) & (rank_a >= 0) & (id_a != NO_ID)
     key_b = code_b.astype(np.int64) * ids.size + np.searchsorted(ids, id_b)
     key_a = code_a.astype(np.int64) * ids.size + rank_a
