@@ -53,6 +53,32 @@ def test_innermost(ranges: list[tuple[int, int, int]], points: list[tuple[int, i
     expected = [last_open(ranges, everything, time, group) for time, group in points]
     found = stacks.innermost(*columns(ranges, 3), *columns(points, 2))
     assert found.tolist() == expected
+    some = list(range(0, len(points), 2))
+    starts, ends, groups = columns(ranges, 3)
+    times, labels = columns(points, 2)
+    # Labels 3, 2, 1, 0 of groups 0, 1, 2 and none.
+    found = stacks.innermost(
+        starts, ends, groups, times, 3 - labels, n_groups=3, group_of=[-1, 2, 1, 0], points=some
+    )
+    assert found[some].tolist() == expected[::2]
+    assert (found[1::2] == -1).all()
+
+
+@settings(deadline=None)
+@given(RANGES)
+def test_outer_ranges_come_first_and_those_of_the_same_times_are_found(
+    ranges: list[tuple[int, int, int]],
+) -> None:
+    starts, ends, _ = columns(ranges, 3)
+    order = stacks.outer_first(starts, ends)
+    assert order.tolist() == sorted(range(len(ranges)), key=lambda row: key(ranges, row))
+    times = [ranges[row][:2] for row in order]
+    twins = [row for row, own in zip(order, times, strict=True) if times.count(own) > 1]
+    assert stacks.alike(starts, ends, order).tolist() == twins
+    s, e = (np.ascontiguousarray(c) for c in (starts, ends))
+    for by_end in (False, True):
+        swept = stacks._neighbours_swept(s, e, order, by_end)
+        assert swept.tolist() == stacks._neighbours(s, e, order, by_end=by_end).tolist()
 
 
 @settings(deadline=None)

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracekit.numerics import sweeps
 from tracekit.numerics.jit import SMALL, compiled
 from tracekit.numerics.labels import codes, distinct
 
@@ -37,13 +38,26 @@ def outer_first(starts: ArrayLike, ends: ArrayLike) -> Int32:
     """
     s, e = _columns(starts, ends)
     order = _ascending(s)
-    if not _ascends(s):
-        s, e = s[order], e[order]
-    same = s[1:] == s[:-1]
-    if (same & (e[1:] > e[:-1])).any():
-        tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-        order[tied] = order[tied[np.lexsort((-e[tied], s[tied]))]]
+    tied = _neighbours(s, e, order, by_end=False)
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((-e[rows], s[rows]))]
     return order
+
+
+def alike(starts: ArrayLike, ends: ArrayLike, order: ArrayLike) -> Int32:
+    """Ranges of which another one has both times.
+
+    Args:
+        starts: int64[n], ns, in any order.
+        ends: int64[n], ns.
+        order: From `outer_first`.
+
+    Returns:
+        int32[k], rows, in that order.
+    """
+    s, e = _columns(starts, ends)
+    rows = np.ascontiguousarray(order, np.int32)
+    return rows[_neighbours(s, e, rows, by_end=True)]
 
 
 def nest(
@@ -107,7 +121,10 @@ def innermost(
     range_group: ArrayLike,
     point_time: ArrayLike,
     point_group: ArrayLike,
+    *,
     n_groups: int | None = None,
+    group_of: ArrayLike | None = None,
+    points: ArrayLike | None = None,
 ) -> Int32:
     """The innermost range of its group around each point.
 
@@ -118,13 +135,23 @@ def innermost(
         point_time: int64[m], ns, in any order.
         point_group: int64[m], labels of the same kind.
         n_groups: Given, the labels are numbers below it; a negative one of a point is of no group.
+        group_of: int32[k], given with `n_groups`: the groups of labels, which `point_group`
+            (uint32[m]) then holds.
+        points: int32[j], rows of the points that are asked for; None for all.
 
     Returns:
         int32[m], row of the latest range with ``start <= time < end``, -1 if there is none.
     """
     s, e, times = _columns(range_start, range_end, point_time)
-    n, code, place = _numbered(n_groups, range_group, point_group)
-    return _innermost(s, e, code, outer_first(s, e), times, place, _ascending(times), n)
+    if group_of is None:
+        n, code, place = _numbered(n_groups, range_group, point_group)
+        label = np.where((place >= 0) & (place < n), place, n).astype(np.uint32)
+        groups = np.append(np.arange(n, dtype=np.int32), np.int32(-1))
+    else:
+        n, code, groups = _numbered(n_groups, range_group, group_of)
+        label = np.ascontiguousarray(point_group, np.uint32)
+    order = _ascending(times, points)
+    return _innermost(s, e, code, outer_first(s, e), times, label, groups, order, n)
 
 
 def _columns(*columns: ArrayLike) -> tuple[Int64, ...]:
@@ -140,15 +167,51 @@ def _numbered(n_groups: int | None, *groups: ArrayLike) -> tuple[Any, ...]:
     return labels.size, *(codes(labels, column).astype(np.int32) for column in columns)
 
 
+def _neighbours(s: Int64, e: Int64, order: Int32, *, by_end: bool) -> Int64:
+    """Places in an order by start of rows that begin (and end) when the next or last one does."""
+    if sweeps.worth(s.size):
+        return _neighbours_swept(s, e, order, by_end)
+    starts, ends = s[order], e[order]
+    same = starts[1:] == starts[:-1]
+    if by_end:
+        same &= ends[1:] == ends[:-1]
+    return np.flatnonzero(np.append(same, False) | np.append(False, same))
+
+
+@compiled("int64[::1](ro(int64[::1]), ro(int64[::1]), ro(int32[::1]), boolean)")
+def _neighbours_swept(s: Int64, e: Int64, order: Int32, by_end: bool) -> Int64:
+    """`_neighbours` in two passes: count, then fill."""
+    found = np.empty(0, np.int64)
+    for fill in (False, True):
+        n, before = 0, False
+        for i in range(order.size):
+            after = False
+            if i + 1 < order.size:
+                row, other = order[i], order[i + 1]
+                after = s[row] == s[other] and (not by_end or e[row] == e[other])
+            if before or after:
+                if fill:
+                    found[n] = i
+                n += 1
+            before = after
+        if not fill:
+            found = np.empty(n, np.int64)
+    return found
+
+
 def _ascends(times: Int64) -> bool:
     return bool((times[1:] >= times[:-1]).all())
 
 
-def _ascending(times: Int64) -> Int32:
-    if _ascends(times):
-        return np.arange(times.size, dtype=np.int32)
+def _ascending(times: Int64, rows: ArrayLike | None = None) -> Int32:
+    """Put rows, all if None, in order of time."""
+    chosen = None if rows is None else np.ascontiguousarray(rows, np.int32)
+    own = times if chosen is None else times[chosen]
+    if _ascends(own):
+        return np.arange(own.size, dtype=np.int32) if chosen is None else chosen
     # Events are recorded nearly in order, which a merging sort makes use of.
-    return np.argsort(times, kind="stable").astype(np.int32)
+    order = np.argsort(own, kind="stable").astype(np.int32)
+    return order if chosen is None else chosen[order]
 
 
 @compiled(
@@ -190,7 +253,7 @@ def _inherited(order: Int32, parent: Int32, outer: Int32, near: Int32) -> tuple[
 
 @compiled(
     "int32[::1](ro(int64[::1]), ro(int64[::1]), ro(int32[::1]), ro(int32[::1]),"
-    " ro(int64[::1]), ro(int32[::1]), ro(int32[::1]), int64)",
+    " ro(int64[::1]), ro(uint32[::1]), ro(int32[::1]), ro(int32[::1]), int64)",
     interpret_below=SMALL,
 )
 def _innermost(
@@ -199,7 +262,8 @@ def _innermost(
     code: Int32,
     order: Int32,
     times: Int64,
-    place: Int32,
+    label: NDArray[np.uint32],
+    group_of: Int32,
     point_order: Int32,
     n_groups: int,
 ) -> Int32:
@@ -217,10 +281,11 @@ def _innermost(
             below[row] = above
             top[code[row]] = row
             opened += 1
-        if place[point] >= 0:
-            above = top[place[point]]
+        group = group_of[label[point]]
+        if group >= 0:
+            above = top[group]
             while above >= 0 and e[above] <= now:
                 above = below[above]
-            top[place[point]] = above
+            top[group] = above
             found[point] = above
     return found

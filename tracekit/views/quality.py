@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import numpy as np
-import polars as pl
-
 from tracekit.model.analysis import Level
 from tracekit.model.diagnosis import Quality
 from tracekit.model.trace import Trace, view
 from tracekit.views.activity import activity, queues
 from tracekit.views.attribution import attribution
 from tracekit.views.overview import UNCLASSIFIED_WORTH_SAYING, overview
-from tracekit.views.ranges import range_faults, ranges
+from tracekit.views.ranges import range_faults
 
 __all__ = ["quality", "scrubbed"]
 
@@ -49,7 +46,7 @@ def scrubbed(text: str) -> str:
     return _PATH.sub("<path>", " ".join(text.split()))
 
 
-@view("diagnostics", of=[overview, activity, queues, attribution, ranges, range_faults])
+@view("diagnostics", of=[overview, activity, queues, attribution, range_faults])
 def quality(trace: Trace) -> tuple[Quality, ...]:
     """Return everything that makes the answer partial, worst first."""
     lines = [
@@ -123,44 +120,30 @@ def _names(trace: Trace) -> Iterator[Quality]:
 
 
 def _nvtx(trace: Trace) -> Iterator[Quality]:
-    found = ranges(trace)
-    n_open = int(found["open"].sum())
-    depth = int(str(found["depth"].max() or 0))
-    if depth >= DEEP:
-        text = f"range depth grows without bound ({depth + 1:,}): ranges are pushed, never popped"
-        yield Quality(Level.WARN, text, depth + 1)
-    if n_open:
-        text = f"{n_open} NVTX ranges never closed; taken to last until the end of the capture"
-        yield Quality(Level.OK, text, n_open)
-    inverted = range_faults(trace).inverted
-    if inverted:
-        yield Quality(
-            Level.WARN, f"{inverted} NVTX ranges end before they start; left out", inverted
-        )
-    twins = _twins(found)
-    if twins:
-        yield Quality(Level.OK, f"{twins} NVTX ranges are exact duplicates of another", twins)
-
-
-def _twins(found: pl.DataFrame) -> int:
-    """Closed ranges that repeat another; only those that begin at one moment are compared."""
-    start = found["start_ns"].to_numpy()
-    order = np.argsort(start, kind="stable")
-    again = np.flatnonzero(start[order[1:]] == start[order[:-1]])
-    tied = order[np.union1d(again, again + 1)].astype(np.uint32)
-    closed = found[pl.Series(tied)].filter(~pl.col("open"))
-    return closed.height - closed.unique(["stack", "start_ns", "end_ns", "text"]).height
+    found = range_faults(trace)
+    if found.depth >= DEEP:
+        deepest = found.depth + 1
+        text = f"range depth grows without bound ({deepest:,}): ranges are pushed, never popped"
+        yield Quality(Level.WARN, text, deepest)
+    if found.never_closed:
+        n = found.never_closed
+        text = f"{n} NVTX ranges never closed; taken to last until the end of the capture"
+        yield Quality(Level.OK, text, n)
+    if found.inverted:
+        text = f"{found.inverted} NVTX ranges end before they start; left out"
+        yield Quality(Level.WARN, text, found.inverted)
+    if found.repeated:
+        text = f"{found.repeated} NVTX ranges are exact duplicates of another"
+        yield Quality(Level.OK, text, found.repeated)
 
 
 def _launches(trace: Trace) -> Iterator[Quality]:
     work = activity(trace)
     if work.is_empty():
         return
-    reasons = attribution(trace)["reason"]
-    counts = dict(reasons.value_counts().iter_rows())
-    missing = counts.get("no_launch_record", 0)
+    n = overview(trace).n_with_launch
+    missing = work.height - n
     if missing and trace.has("runtime"):
-        n = work.height - missing
         text = f"launch known for n={n} of {work.height} device records; the rest have no host call"
         yield Quality(Level.OK, text, missing)
     known = queues(trace)
@@ -168,10 +151,11 @@ def _launches(trace: Trace) -> Iterator[Quality]:
         yield Quality(
             Level.OK, "device records name no process: host calls matched by correlation id alone"
         )
-    others = counts.get("other_thread", 0)
+    by_other = attribution(trace)["reason"] == "other_thread"
+    others = int(by_other.sum())
     if others:
         length = (work["end_ns"] - work["start_ns"]).to_numpy()
-        share = length[(reasons == "other_thread").to_numpy()].sum() / (length.sum() or 1)
+        share = length[by_other.to_numpy()].sum() / (length.sum() or 1)
         text = (
             f"{others} device records ({share:.1%} of device time) are unattributed:"
             " launched by another thread than the one with the open range"

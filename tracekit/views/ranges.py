@@ -42,9 +42,9 @@ LIBRARY_DOMAINS = (
 def capture_end_ns(trace: Trace) -> int:
     """Return the last moment that NVTX knows of: capture length or last NVTX time, ns."""
     lengths = [r.duration_ns for r in trace.reports if r.duration_ns is not None]
-    latest = pl.max_horizontal(pl.col("start_ns") + 1, "end_ns").max()
-    last = trace.frame("nvtx").select(latest).item()
-    return max([*lengths, last or 0])
+    rows = trace.frame("nvtx")
+    begun, ended = (int(str(rows[c].max() or 0)) for c in ("start_ns", "end_ns"))
+    return max([*lengths, begun + 1 if rows.height else 0, ended])
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,16 @@ class RangeFaults:
     Attributes:
         inverted: Ranges that end before they start.
         dangling: Rows whose text is a string that the file does not hold.
+        never_closed: Ranges without an end.
+        repeated: Closed ranges that repeat another one.
+        depth: How many ranges the innermost one is inside of.
     """
 
     inverted: int
     dangling: int
+    never_closed: int
+    repeated: int
+    depth: int
 
 
 @dataclass(frozen=True)
@@ -93,9 +99,15 @@ def _nvtx(trace: Trace) -> _Nvtx:
     instants = instants.with_columns(rows["int64"][instants["nvtx_row"]])
     is_range = events.select(event.is_in(RANGE_TYPES)).to_series()
     inverted = events.select(pl.col("end_ns") < pl.col("start_ns")).to_series().fill_null(False)
-    faults = RangeFaults(int((is_range & inverted).sum()), _dangling(rows, strings))
     found = events.filter(is_range & ~inverted)
     nested, order = _nested(_read(found, strings, capture_end_ns(trace)))
+    faults = RangeFaults(
+        inverted=int((is_range & inverted).sum()),
+        dangling=_dangling(rows, strings),
+        never_closed=int(nested["open"].sum()),
+        repeated=_repeated(nested, order),
+        depth=int(str(nested["depth"].max() or 0)),
+    )
     return _Nvtx(nested, order, instants, table, faults)
 
 
@@ -137,16 +149,27 @@ def _read(found: pl.DataFrame, strings: pl.DataFrame, capture_end: int) -> pl.Da
 def _texts(rows: pl.DataFrame, strings: pl.DataFrame) -> pl.Series:
     """Text of each row; few are distinct beside the number of ranges."""
     own = rows["text"]
-    if rows["text_id"].null_count() == rows.height:
-        return own.cast(pl.Categorical).fill_null("").alias("text")
-    number, ids = row_numbers(rows.select("text_id"))
+    if own.null_count() == 0:
+        return own.cast(pl.Categorical)
+    without = own.is_null().arg_true()
+    number, ids = row_numbers(rows.select(pl.col("text_id").gather(without)))
     ids = ids.with_columns(pl.lit(None, pl.String).alias("text"))
-    texts = resolved(ids, strings, "text", "text_id")["text"].cast(pl.Categorical)
-    if own.null_count() == rows.height:
-        return texts.fill_null("")[number].alias("text")
-    own = own.cast(pl.Categorical)
-    own = own.zip_with(own.is_not_null(), texts[number])
-    return own.fill_null("").alias("text")
+    texts = resolved(ids, strings, "text", "text_id")["text"].fill_null("").cast(pl.Categorical)
+    if len(without) == rows.height:
+        return texts[number].alias("text")
+    code = own.cast(pl.Categorical).to_physical().fill_null(0).to_numpy(writable=True)
+    code[without.to_numpy()] = texts.to_physical().to_numpy()[number]
+    return pl.Series("text", code).cat.to(pl.Categorical)
+
+
+def _repeated(found: pl.DataFrame, order: NDArray[np.uint32]) -> int:
+    """Closed ranges that repeat another; only those of the same times are compared."""
+    starts, ends = (found[c].to_numpy() for c in ("start_ns", "end_ns"))
+    whole = order if order.size == found.height else stacks.outer_first(starts, ends)
+    rows = pl.Series(stacks.alike(starts, ends, whole))
+    twins = found.select("stack", "start_ns", "end_ns", "text", "open")[rows]
+    twins = twins.filter(~pl.col("open"))
+    return twins.height - twins.unique(["stack", "start_ns", "end_ns", "text"]).height
 
 
 def _nested(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.uint32]]:
@@ -206,7 +229,7 @@ def range_stacks(trace: Trace) -> pl.DataFrame:
 
 @view(of=[_nvtx])
 def range_faults(trace: Trace) -> RangeFaults:
-    """Count the NVTX rows that are not what they should be."""
+    """Count the NVTX rows and ranges that are not what they should be."""
     return _nvtx(trace).faults
 
 
