@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.cells import cell_len
-
+from tracekit.report.cells import cell_len
 from tracekit.report.names import short_name
 
 __all__ = ["Fitted", "fit"]

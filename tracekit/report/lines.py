@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Sequence
-
-from rich.console import Console, JustifyMethod
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from typing import NamedTuple
 
 from tracekit.model.analysis import Level
+from tracekit.report.cells import cell_len, wrapped
 from tracekit.report.columns import GAP, fit
 from tracekit.report.evidence import Grid
 
@@ -23,12 +19,24 @@ _LABEL = 12
 _GLUE = "\ue000"
 """Stands for a blank that must not break; names never hold it, because it is not printable."""
 _UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|[kMGT]?B(?:/s)?)(?![\w/]))")
-_STYLES = {
-    Level.CRITICAL: "bold red",
-    Level.WARN: "bold yellow",
-    Level.OK: "green",
-    Level.UNKNOWN: "cyan",
+_SGR = {"bold": "1", "dim": "2"}
+"""Codes of the terminal (Select Graphic Rendition, ECMA-48)."""
+_LEVELS = {
+    Level.CRITICAL: "1;31",
+    Level.WARN: "1;33",
+    Level.OK: "32",
+    Level.UNKNOWN: "36",
 }
+"""Bold red, bold yellow, green, cyan."""
+
+
+class _Cell(NamedTuple):
+    """Text in a column of `width` terminal cells; `sgr` is how it looks."""
+
+    text: str
+    width: int
+    sgr: str = ""
+    right: bool = False
 
 
 class Lines:
@@ -40,54 +48,34 @@ class Lines:
     """
 
     def __init__(self, width: int = DEFAULT_WIDTH, *, color: bool = False) -> None:
-        self._out = io.StringIO()
-        self._console = Console(
-            file=self._out,
-            width=max(NARROWEST, width),
-            color_system="standard" if color else None,
-            force_terminal=color,
-            no_color=not color,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            legacy_windows=False,
-            _environ={},
-        )
+        self._width, self._color = max(NARROWEST, width), color
+        self._lines: list[str] = []
 
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
-        """Write wrapped text."""
-        self._console.print(Padding(Text(_joined(text), style=style), (0, 0, 0, indent)))
+        """Write wrapped text, plain or in `style` "bold" or "dim"."""
+        self._row([_Cell(text, self._width - indent, _SGR.get(style, ""))], indent)
 
     def command(self, text: str, indent: int = 4) -> None:
         """Write a command on one line, however long, so that it can be copied."""
-        self._console.print(" " * indent + text, soft_wrap=True)
+        self._lines.append(" " * indent + text)
 
     def title(self, level: Level, head: str, text: str) -> None:
         """Write a headline whose first word is coloured; its further lines are indented."""
-        table = Table.grid(padding=(0, GAP, 0, 0))
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold", ratio=1)
-        table.add_row(Text(head, style=_STYLES[level]), Text(_joined(text), style="bold"))
-        self._console.print(table)
+        used = cell_len(head)
+        rest = _Cell(text, self._width - used - GAP, _SGR["bold"])
+        self._row([_Cell(head, used, _LEVELS[level]), rest])
 
     def bullet(self, text: str, indent: int = 4) -> None:
         """Write an item of a list; its further lines are indented."""
-        table = Table.grid(padding=(0, 1, 0, 0))
-        table.add_column(no_wrap=True)
-        table.add_column(overflow="fold", ratio=1)
-        table.add_row(Text("-"), Text(_joined(text)))
-        self._console.print(Padding(table, (0, 0, 0, indent)))
+        self._row([_Cell("-", 1), _Cell(text, self._width - indent - 2)], indent, gap=1)
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Write label and wrapped text side by side; pairs without text are left out."""
-        table = Table.grid(padding=(0, 1))
-        table.add_column(width=_LABEL, style="dim")
-        table.add_column(overflow="fold", ratio=1)
+        width = self._width - 2 - _LABEL - 1
         for label, text in pairs:
             if text:
-                table.add_row(Text(label), Text(_joined(text)))
-        if table.row_count:
-            self._console.print(Padding(table, (0, 0, 0, 2)))
+                cells = [_Cell(label, _LABEL, _SGR["dim"]), _Cell(text, width)]
+                self._row(cells, indent=2, gap=1)
 
     def grid(self, grid: Grid, indent: int = 4) -> None:
         """Write a table with a note on the rows that are not shown."""
@@ -113,22 +101,44 @@ class Lines:
             indent: Blanks before the table.
             wrap: Break text that is too long over lines instead of shortening it.
         """
-        fitted = fit(headings, rows, right, self._console.width - indent)
-        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-        for i, width in enumerate(fitted.widths):
-            justify: JustifyMethod = "right" if right[i] else "left"
-            table.add_column(Text(headings[i]), justify=justify, width=width, overflow="fold")
+        fitted = fit(headings, rows, right, self._width - indent)
+        # One column is kept even where it is too wide.
+        widths = [min(width, self._width - indent) for width in fitted.widths]
+        heads = zip(headings, widths, right, strict=False)
+        self._row([_Cell(h, w, _SGR["dim"], r) for h, w, r in heads], indent, heads=True)
         for row in rows if wrap else fitted.rows:
-            table.add_row(*(Text(_joined(cell)) for cell in row[: len(fitted.widths)]))
-        self._console.print(Padding(table, (0, 0, 0, indent)))
+            cells = zip(row, widths, right, strict=False)
+            self._row([_Cell(text, w, right=r) for text, w, r in cells], indent)
         if fitted.dropped:
             names = ", ".join(headings[-fitted.dropped :])
             self.line(f"(too narrow for: {names})", "dim", indent)
 
     def text(self) -> str:
         """Return everything written, without trailing blanks."""
-        lines = self._out.getvalue().replace(_GLUE, " ").split("\n")
-        return "\n".join(line.rstrip() for line in lines).rstrip("\n") + "\n"
+        lines = (line.replace(_GLUE, " ").rstrip() for line in self._lines)
+        return "\n".join(lines).rstrip("\n") + "\n"
+
+    def _row(
+        self, cells: Sequence[_Cell], indent: int = 0, *, gap: int = GAP, heads: bool = False
+    ) -> None:
+        """Write cells side by side, each wrapped to its width.
+
+        They begin on the same line; `heads` end on one, and their columns fit single words.
+        """
+        texts = [cell.text if heads else _joined(cell.text) for cell in cells]
+        blocks = [wrapped(text, cell.width) for text, cell in zip(texts, cells, strict=True)]
+        height = max(len(block) for block in blocks)
+        blanks = [[""] * (height - len(block)) for block in blocks]
+        filled = (a + b if heads else b + a for a, b in zip(blanks, blocks, strict=True))
+        for parts in zip(*filled, strict=True):
+            shown = (self._shown(c, part) for c, part in zip(cells, parts, strict=True))
+            self._lines.append(" " * indent + (" " * gap).join(shown))
+
+    def _shown(self, cell: _Cell, text: str) -> str:
+        blank = " " * (cell.width - cell_len(text))
+        if self._color and cell.sgr and text:
+            text = f"\x1b[{cell.sgr}m{text}\x1b[0m"
+        return blank + text if cell.right else text + blank
 
 
 def _joined(text: str) -> str:
