@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import resample
+from tracekit.numerics import draws, resample
 
 DURATIONS = st.lists(st.floats(1, 1e6), min_size=5, max_size=9)
 
@@ -37,8 +37,33 @@ def test_large_samples_are_drawn_in_slices_with_the_same_result(
 ) -> None:
     values = np.random.default_rng(3).gamma(2.0, 10.0, 50)
     whole = resample.median_ratio(values, values * 2 + 1)
-    monkeypatch.setattr(resample, "_CELLS_AT_ONCE", 150)
+    monkeypatch.setattr(draws, "_CELLS_AT_ONCE", 150)
+    draws._places.cache_clear()
     assert resample.median_ratio(values, values * 2 + 1) == whole
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(range(1, 41)), st.integers(1, 40), st.integers(0, 3))
+def test_middles_are_those_of_the_values_drawn(order: list[int], n: int, before: int) -> None:
+    values = np.array(order[:n], np.float64) // 2
+    plain, rng = np.random.default_rng(0), np.random.default_rng(0)
+    for _ in range(before):
+        plain.integers(0, 7, 3)
+        rng.integers(0, 7, 3)
+    expected = np.median(values[plain.integers(0, n, (draws.DRAWS, n))], axis=1)
+    assert (draws.median_draws(values, rng) == expected).all()
+    assert rng.bit_generator.state == plain.bit_generator.state
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.permutations(range(25)), st.integers(0, 99))
+def test_counting_and_sorting_find_the_same_middles(order: list[int], seed: int) -> None:
+    rows = np.array(order[: 20 + seed % 6], np.int64).argsort()
+    drawn = np.random.default_rng(seed).integers(0, rows.size, (50, rows.size), dtype=np.uint32)
+    low, high = np.empty(50, np.int64), np.empty(50, np.int64)
+    draws._counted_middles(rows, drawn, low, high)
+    for counted, by_sorting in zip((low, high), draws._sorted_middles(rows, drawn), strict=True):
+        assert (counted == by_sorting).all()
 
 
 @settings(deadline=None)

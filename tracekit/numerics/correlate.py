@@ -12,6 +12,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracekit.numerics.slopes import median_slope
+
 Float64: TypeAlias = NDArray[np.float64]
 
 Z95 = 1.959964
@@ -212,27 +214,8 @@ def theil_sen(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
         chosen = np.linspace(0, x.size - 1, _THEIL_SEN_ROWS).astype(np.int64)
         rows = np.lexsort((y, x))[chosen]
         x, y = x[rows], y[rows]
-    slopes = _slopes(x, y)
-    if slopes.size == 0:
-        return np.nan, np.nan
-    slope = float(np.median(slopes, overwrite_input=True))
-    return slope, float(np.median(y - slope * x))
-
-
-def _slopes(x: Float64, y: Float64) -> Float64:
-    """Slopes through all pairs of rows with two distinct x."""
-    # In order of x, rows that share one come together, and later rows have a larger one.
-    order = np.argsort(x, kind="stable")
-    x, y = x[order], y[order]
-    above = np.searchsorted(x, x, side="right")
-    slopes = np.empty(int((x.size - above).sum()))
-    at = 0
-    for row, first in enumerate(above):
-        part = slopes[at : at + x.size - first]
-        np.subtract(y[first:], y[row], out=part)
-        part /= x[first:] - x[row]
-        at += part.size
-    return slopes
+    slope = median_slope(x, y)
+    return slope, float(np.median(y - slope * x)) if np.isfinite(slope) else np.nan
 
 
 def top_minus_bottom(x: ArrayLike, y: ArrayLike) -> float:

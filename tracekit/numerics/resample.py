@@ -12,19 +12,15 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics import sweeps
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.draws import DRAWS, median_draws
 
 Float64: TypeAlias = NDArray[np.float64]
 Int64: TypeAlias = NDArray[np.int64]
 
-DRAWS = 2000
 MIN_EACH = 5
 MOST_DRAWN = 2_500
 """Most observations a side that a bootstrap draws from."""
 _INTERVAL_PCT = (2.5, 97.5)
-_CELLS_AT_ONCE = 1 << 21
-_DRAWN_PER_STEP = 10
 
 
 class Estimate(NamedTuple):
@@ -112,8 +108,8 @@ def median_ratios(
     below = [np.asarray(values, np.float64) for values in baselines]
     above = [np.asarray(values, np.float64) for values in groups]
     of = np.asarray(baseline_of, np.int64)
-    below_draws = [_median_draws(values, rng) for values in below]
-    draws = [_median_draws(a, rng) / below_draws[b] for a, b in zip(above, of, strict=True)]
+    below_draws = [median_draws(values, rng) for values in below]
+    draws = [median_draws(a, rng) / below_draws[b] for a, b in zip(above, of, strict=True)]
     pairs = [(a, below[b]) for a, b in zip(above, of, strict=True)]
     return MedianRatios(
         ratio=np.array([_median(a) / _median(b) for a, b in pairs], np.float64),
@@ -133,7 +129,10 @@ def median_ratio(baseline: ArrayLike, group: ArrayLike) -> Estimate:
     Returns:
         The ratio; its interval if both have 5 observations.
     """
-    return median_ratios([baseline], [group], [0]).estimate(0)
+    below, above = np.asarray(baseline, np.float64), np.asarray(group, np.float64)
+    if min(below.size, above.size) < MIN_EACH:
+        return Estimate(_median(above) / _median(below), np.nan, np.nan)
+    return median_ratios([below], [above], [0]).estimate(0)
 
 
 def thinned(values: Int64) -> Int64:
@@ -200,56 +199,6 @@ def percentile(values: ArrayLike, pct: float) -> Percentile:
 
 def _median(values: Float64) -> float:
     return float(np.median(values)) if values.size else np.nan
-
-
-def _median_draws(values: Float64, rng: np.random.Generator) -> Float64:
-    """Median of each of the resamples; drawn in slices, which yields the same indices."""
-    if values.size == 0:
-        return np.full(DRAWS, np.nan)
-    medians = np.empty(DRAWS)
-    rows = max(1, _CELLS_AT_ONCE // values.size)
-    for begin in range(0, DRAWS, rows):
-        shape = (min(rows, DRAWS - begin), values.size)
-        drawn = rng.integers(0, values.size, shape)
-        medians[begin : begin + shape[0]] = _medians(values, drawn)
-    return medians
-
-
-def _medians(values: Float64, drawn: Int64) -> Float64:
-    """Median of each row of values drawn by their index."""
-    if np.isnan(values).any():
-        return np.full(drawn.shape[0], np.nan)
-    if sweeps.worth(drawn.size // _DRAWN_PER_STEP):
-        order = np.argsort(values)
-        return _counted_medians(values[order], order, drawn)
-    ordered, middle = np.sort(values[drawn], axis=1), values.size // 2
-    if values.size % 2:
-        return ordered[:, middle]
-    medians: Float64 = (ordered[:, middle - 1] + ordered[:, middle]) / 2
-    return medians
-
-
-@compiled("float64[::1](ro(float64[::1]), ro(int64[::1]), ro(int64[:, ::1]))")
-def _counted_medians(ascending: Float64, order: Int64, drawn: Int64) -> Float64:
-    """Medians by counting how often each value was drawn, instead of sorting."""
-    n = drawn.shape[1]
-    medians = np.empty(drawn.shape[0])
-    times = np.empty(ascending.size, np.int32)
-    for row in range(drawn.shape[0]):
-        times[:] = 0
-        for column in range(n):
-            times[drawn[row, column]] += 1
-        low, below = 0, times[order[0]]
-        while 2 * below < n:
-            low += 1
-            below += times[order[low]]
-        high = low
-        if 2 * below == n:
-            high = low + 1
-            while times[order[high]] == 0:
-                high += 1
-        medians[row] = ascending[low] if n % 2 else (ascending[low] + ascending[high]) / 2
-    return medians
 
 
 def _ends(draws: Float64) -> tuple[float, float]:
