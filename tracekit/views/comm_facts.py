@@ -11,7 +11,7 @@ from tracekit.views import metrics
 from tracekit.views.activity import queues
 from tracekit.views.coll_calls import host_calls
 from tracekit.views.collectives import collectives
-from tracekit.views.contention import gpu_hardware
+from tracekit.views.contention_levels import gpu_hardware
 from tracekit.views.overlap import comm_overlap
 from tracekit.views.overview import overview
 from tracekit.views.payloads import payloads
@@ -118,7 +118,6 @@ def collective_counts(trace: Trace) -> CollectiveCounts:
 
 @view(
     "gpu_metrics",
-    "metric_names",
     of=[queues, collectives, collective_counts, overview, step_time, *metrics.SAMPLED],
 )
 def comm_facts(trace: Trace) -> pl.DataFrame:

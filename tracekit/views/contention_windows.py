@@ -77,7 +77,7 @@ def _number(value: object) -> int | None:
     return None if value is None else int(str(value))
 
 
-@view("gpu_metrics", "metric_names", of=[collectives, lanes, _sides, *metrics.SAMPLED])
+@view("gpu_metrics", of=[collectives, lanes, _sides, *metrics.SAMPLED])
 def contention_windows(trace: Trace) -> pl.DataFrame:
     """Return every stretch in which a GPU communicated and did other work at once.
 
@@ -153,7 +153,7 @@ def _present(kinds: dict[str, NDArray[np.int64]], n: int) -> pl.Series:
     return pl.Series(words, dtype=pl.String)[sequence]
 
 
-@view("gpu_metrics", "metric_names", of=[_sides, *metrics.SAMPLED])
+@view("gpu_metrics", of=[_sides, *metrics.SAMPLED])
 def shared_time(trace: Trace) -> pl.DataFrame:
     """Return how long each GPU communicated alone, worked alone, and did both.
 

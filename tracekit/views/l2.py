@@ -70,7 +70,7 @@ def full_scale_of(values: NDArray[np.int64]) -> int:
     return HALF_SCALE if top == HALF_SCALE and at_top >= SAMPLES_AT_TOP else FULL_SCALE
 
 
-@view("gpu_metrics", "metric_names", of=[used_gpus, *SAMPLED])
+@view("gpu_metrics", of=[used_gpus, *SAMPLED])
 def hit_counters(trace: Trace) -> tuple[HitCounter, ...]:
     """Return the L2 hit-rate counter of each GPU that has one with any sample."""
     found = []

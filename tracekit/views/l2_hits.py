@@ -80,7 +80,7 @@ BINNED = pl.Schema(
 )
 
 
-@view("gpu_metrics", "metric_names", of=[hit_counters, activity, attribution, *SAMPLED])
+@view("gpu_metrics", of=[hit_counters, activity, attribution, *SAMPLED])
 def kernel_hits(trace: Trace) -> KernelHits:
     """Return what the L2 hit-rate samples say about the kernels of sampled GPUs."""
     work, counters = activity(trace), hit_counters(trace)

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from tracekit.numerics import sampling
 from tracekit.numerics.intervals import Intervals
 
-__all__ = ["Counter", "Level", "level_over", "mean_over", "means_over"]
+__all__ = [
+    "Counter",
+    "Level",
+    "level_over",
+    "levels_over",
+    "mean_over",
+    "mean_over_each",
+    "means_over",
+]
 
 
 @dataclass(frozen=True)
@@ -65,27 +73,18 @@ def level_over(counters: Sequence[Counter], windows: Intervals) -> Level | None:
         The level; None without counters or windows. The interval is that of a ratio of sums over
         windows (linearised), so it says how much windows differ, not how well one was sampled.
     """
-    starts, ends = windows
-    if not counters or starts.size == 0:
-        return None
-    means = [sampling.over_windows(c.cells, starts, ends) for c in counters]
-    pooled = [m.pooled() for m in means]
-    coverage = min(float(p.coverage[0]) for p in pooled)
-    length = ends - starts
-    subsample = bool(np.median(length) < means[0].period_ns)
-    if coverage < sampling.MIN_COVERAGE:
-        return Level(None, None, None, coverage, starts.size, subsample)
-    mean = sum(float(p.mean[0]) for p in pooled)
-    spread = sum((_deviations(m) for m in means), np.zeros(starts.size))
-    half = 1.96 * float(np.sqrt(np.sum(spread**2))) if starts.size > 1 else None
-    return Level(
-        mean,
-        None if half is None else max(0.0, mean - half),
-        None if half is None else mean + half,
-        coverage,
-        starts.size,
-        subsample,
-    )
+    return levels_over(counters, [windows])[0]
+
+
+def levels_over(counters: Sequence[Counter], unions: Sequence[Intervals]) -> list[Level | None]:
+    """Return `level_over` of many unions, for which the samples are gone through once.
+
+    Args:
+        counters: From `total`, `dram` or `link`.
+        unions: Unions of windows.
+    """
+    each = zip(_over_each(counters, unions), unions, strict=True)
+    return [_level(means, *windows) if means else None for means, windows in each]
 
 
 def mean_over(counters: Sequence[Counter], windows: Intervals) -> tuple[float | None, float] | None:
@@ -98,13 +97,69 @@ def mean_over(counters: Sequence[Counter], windows: Intervals) -> tuple[float | 
     Returns:
         ``(mean_frac, coverage_frac)`` of the level; None without counters or windows.
     """
-    starts, ends = windows
-    if not counters or starts.size == 0:
-        return None
-    pooled = [sampling.over_windows(c.cells, starts, ends).pooled() for c in counters]
-    coverage = min(float(p.coverage[0]) for p in pooled)
-    known = coverage >= sampling.MIN_COVERAGE
-    return sum(float(p.mean[0]) for p in pooled) if known else None, coverage
+    return mean_over_each(counters, [windows])[0]
+
+
+def mean_over_each(
+    counters: Sequence[Counter], unions: Sequence[Intervals]
+) -> list[tuple[float | None, float] | None]:
+    """Return `mean_over` of many unions, for which the samples are gone through once.
+
+    Args:
+        counters: From `total`, `dram` or `link`.
+        unions: Unions of windows.
+    """
+    each = (([m.pooled() for m in means]) for means in _over_each(counters, unions))
+    return [(_mean(pooled), _coverage(pooled)) if pooled else None for pooled in each]
+
+
+def _over_each(
+    counters: Sequence[Counter], unions: Sequence[Intervals]
+) -> list[list[sampling.Means]]:
+    """Means of each counter in the windows of each union; none for a union without windows."""
+    if not unions:
+        return []
+    starts, ends = (np.concatenate(edges) for edges in zip(*unions, strict=True))
+    found = [sampling.over_windows(c.cells, starts, ends) for c in counters]
+    until = np.cumsum([union[0].size for union in unions])
+    own = [slice(end - union[0].size, end) for union, end in zip(unions, until, strict=True)]
+    return [[_part(m, part) for m in found] if part.stop > part.start else [] for part in own]
+
+
+def _part(means: sampling.Means, own: slice) -> sampling.Means:
+    return sampling.Means(
+        means.integral[own], means.covered_ns[own], means.length_ns[own], means.period_ns
+    )
+
+
+def _level(
+    means: Sequence[sampling.Means], starts: NDArray[np.int64], ends: NDArray[np.int64]
+) -> Level:
+    pooled = [m.pooled() for m in means]
+    mean, coverage = _mean(pooled), _coverage(pooled)
+    subsample = bool(np.median(ends - starts) < means[0].period_ns)
+    if mean is None:
+        return Level(None, None, None, coverage, starts.size, subsample)
+    spread = sum((_deviations(m) for m in means), np.zeros(starts.size))
+    half = 1.96 * float(np.sqrt(np.sum(spread**2))) if starts.size > 1 else None
+    return Level(
+        mean,
+        None if half is None else max(0.0, mean - half),
+        None if half is None else mean + half,
+        coverage,
+        starts.size,
+        subsample,
+    )
+
+
+def _coverage(pooled: Sequence[sampling.Means]) -> float:
+    return min(float(p.coverage[0]) for p in pooled)
+
+
+def _mean(pooled: Sequence[sampling.Means]) -> float | None:
+    """The sum of some means; None when less than half of the windows is covered."""
+    known = _coverage(pooled) >= sampling.MIN_COVERAGE
+    return sum(float(p.mean[0]) for p in pooled) if known else None
 
 
 def means_over(

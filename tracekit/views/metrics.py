@@ -28,7 +28,15 @@ from tracekit.views.counter_names import (
     SMS_ACTIVE,
     TENSOR,
 )
-from tracekit.views.levels import Counter, Level, level_over, mean_over, means_over
+from tracekit.views.levels import (
+    Counter,
+    Level,
+    level_over,
+    levels_over,
+    mean_over,
+    mean_over_each,
+    means_over,
+)
 
 __all__ = [
     "DRAM",
@@ -46,8 +54,10 @@ __all__ = [
     "counter",
     "dram",
     "level_over",
+    "levels_over",
     "link",
     "mean_over",
+    "mean_over_each",
     "means_over",
     "metric_names",
     "samples_of",
@@ -61,9 +71,17 @@ _HZ_FROM = 100_000
 
 def metric_names(trace: Trace, gpu: int) -> frozenset[str]:
     """Return the exact names of the counters sampled on a GPU; empty when none were."""
-    # There are few, and this is asked often: plain Python is the quickest.
-    names = trace.frame("metric_names").select("gpu", "name").iter_rows()
-    return frozenset(name for of, name in names if of in (gpu, None) and name is not None)
+    found = _names(trace)
+    return found.get(gpu, frozenset()) | found.get(None, frozenset())
+
+
+@view("metric_names")
+def _names(trace: Trace) -> dict[int | None, frozenset[str]]:
+    """Exact names of the sampled counters, of each GPU or of an unknown one."""
+    names: dict[int | None, set[str]] = {}
+    for gpu, name in trace.frame("metric_names").select("gpu", "name").iter_rows():
+        names.setdefault(gpu, set()).update([] if name is None else [name])
+    return {gpu: frozenset(of_gpu) for gpu, of_gpu in names.items()}
 
 
 @view("gpu_metrics")
@@ -91,7 +109,7 @@ def _counters(trace: Trace) -> dict[tuple[int, str], Counter | None]:
     return dict(zip(found, counters, strict=True))
 
 
-SAMPLED = (_traffic, _counters)
+SAMPLED = (_names, _traffic, _counters)
 """The views behind the functions of this module, for those who call them."""
 
 

@@ -161,7 +161,7 @@ def _resolution(track: NDArray[Any], start: NDArray[np.int64], end: NDArray[np.i
         resolution = max(_FIRST_NS, 2 * resolution)
 
 
-@view("gpu_metrics", "metric_names", of=[used_gpus, *metrics.SAMPLED])
+@view("gpu_metrics", of=[used_gpus, *metrics.SAMPLED])
 def timeline_samples(trace: Trace) -> pl.DataFrame:
     """Return sampled DRAM and NVLink use over time.
 
