@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,38 +97,46 @@ def _places(rows: pl.DataFrame, table: pl.DataFrame, keys: list[str]) -> Int32:
 @view("runtime", of=[_calls, range_scopes, range_threads])
 def _launches(trace: Trace) -> _Launches:
     """Look for the ranges around the calls: those are nearly in order of time, unlike the work."""
-    calls, scopes = _calls(trace), range_scopes(trace)
-    row = calls.of_work
-    # The last row stands for no call.
-    inside = np.full(calls.thread.size + 1, _NONE, np.int32)
-    elsewhere = np.zeros(calls.thread.size + 1, np.bool_)
+    calls, scopes, known = _calls(trace), range_scopes(trace), range_threads(trace)
+    row, own = calls.of_work, scopes["thread"].to_numpy()
     launching = np.zeros(calls.thread.size + 1, np.bool_)
-    launching[row] = True
-    at = np.flatnonzero(launching[:-1]).astype(np.uint32)
-    if scopes.height and at.size:
-        times = trace.frame("runtime")["start_ns"].to_numpy()[at]
-        thread, known = calls.thread[at], range_threads(trace)
-        own = scopes["thread"].to_numpy()
-        inside[at] = _innermost(
-            scopes, own, times, _places(calls.threads, known, _THREAD).take(thread)
-        )
-        lost = np.flatnonzero(inside[at] < 0)
-        process, processes = row_numbers(known.select(_PROCESS))
-        shared = _places(calls.threads, processes, _PROCESS)[thread[lost]]
-        found = _innermost(scopes, process[own], times[lost], shared)
-        elsewhere[at[lost]] = found >= 0
-    return _Launches(row, inside.take(row), elsewhere.take(row))
+    launching[row] = True  # The last one stands for no call.
+    at = np.flatnonzero(launching[:-1]).astype(np.int32)
+    if scopes.is_empty() or not at.size:
+        return _Launches(row, np.full(row.size, _NONE, np.int32), np.zeros(row.size, np.bool_))
+    times = trace.frame("runtime")["start_ns"].to_numpy()
+    around = partial(_innermost, scopes, times=times, labels=calls.thread)
+    inside = around(own, at, groups=_places(calls.threads, known, _THREAD))
+    found, lost = _taken(inside, row), at[inside.take(at) < 0]
+    if not lost.size:
+        return _Launches(row, found, np.zeros(row.size, np.bool_))
+    process, processes = row_numbers(known.select(_PROCESS))
+    shared = _places(calls.threads, processes, _PROCESS)
+    return _Launches(row, found, _taken(around(process[own], lost, groups=shared), row) >= 0)
+
+
+def _taken(values: Int32, rows: Int32) -> Int32:
+    """The values of rows, -1 for a negative row."""
+    found = values.take(rows)
+    found[rows < 0] = _NONE
+    return found
 
 
 def _innermost(
-    scopes: pl.DataFrame, own: NDArray[Any], times: NDArray[np.int64], groups: Int32
+    scopes: pl.DataFrame,
+    own: NDArray[Any],
+    points: Int32 | None = None,
+    *,
+    times: NDArray[np.int64],
+    groups: Int32,
+    labels: NDArray[np.uint32],
 ) -> Int32:
-    if times.size == 0:
-        return np.full(0, _NONE, np.int32)
     starts, ends = (scopes[c].to_numpy() for c in ("start_ns", "end_ns"))
     n_groups = int(own.max(initial=0)) + 1
     groups = np.where(groups < n_groups, groups, _NONE)
-    return stacks.innermost(starts, ends, own, times, groups, n_groups=n_groups)
+    return stacks.innermost(
+        starts, ends, own, times, labels, n_groups=n_groups, group_of=groups, points=points
+    )
 
 
 def _or_null(rows: Int32) -> pl.Series:
@@ -168,8 +177,14 @@ def _capture_layer(trace: Trace) -> pl.Series | None:
             break
         nodes = nodes.drop("_further")
     scopes, thread = range_scopes(trace), _places(nodes, range_threads(trace), _THREAD)
-    own, times = scopes["thread"].to_numpy(), nodes["start_ns"].to_numpy()
-    layers = _picked(scopes.select("layer"), _innermost(scopes, own, times, thread)).to_series()
+    around = _innermost(
+        scopes,
+        scopes["thread"].to_numpy(),
+        times=nodes["start_ns"].to_numpy(),
+        groups=thread,
+        labels=np.arange(nodes.height, dtype=np.uint32),
+    )
+    layers = _picked(scopes.select("layer"), around).to_series()
     if layers.null_count() == len(layers):
         return None
     captured = nodes.select(*keys).with_columns(layers.alias("layer"))
