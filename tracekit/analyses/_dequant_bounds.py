@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from tracekit.analyses._dequant_chains import DEQUANT, FUSED, work_of
+from tracekit.analyses._dequant_chains import DEQUANT
 from tracekit.analyses._dequant_tables import KERNELS
 from tracekit.model.trace import Trace
 from tracekit.views.kernels import kernel_names
@@ -53,18 +53,17 @@ def least_bytes(elements: int, bits: int, *, standalone: bool) -> float:
     return elements * (bits / 8 + (OUTPUT_BYTES if standalone else 0.0))
 
 
-def with_bounds(trace: Trace, elements: int) -> pl.DataFrame:
+def with_bounds(trace: Trace, rows: pl.DataFrame, elements: int) -> pl.DataFrame:
     """Return durations of every dequantising kernel by name, with bounds where bytes are known.
 
     Args:
         trace: The run.
+        rows: What `work_of` returns for dequantising and fused kernels.
         elements: Weights that one execution dequantises; 0 when not stated.
 
     Returns:
         Frame of `KERNELS`, longest first.
     """
-    columns = ("gpu", "start_ns", "end_ns", "kind", "name_key")
-    rows = work_of(trace, (DEQUANT, FUSED), columns)
     length = pl.col("end_ns") - pl.col("start_ns")
     table = rows.group_by("name_key", "kind").agg(
         pl.len().alias("n"),

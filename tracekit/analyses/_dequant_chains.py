@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tracekit.analyses._dequant_tables import PERIODS
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
-from tracekit.numerics import intervals
+from tracekit.numerics import followers, intervals, shares
 from tracekit.views.activity import WORK_KIND, activity, identified, queues
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.event_waits import event_waits
@@ -39,16 +39,17 @@ _IS_LINK = _IS_KERNEL & (KernelKind.QUANTIZE.value != _KINDS)
 _COVERS = _IS_KERNEL & ~_IS_DEQUANT
 _NO_GPU = -1
 """Sorts before every GPU, as `activity` is sorted."""
+_WORK = ("gpu", "start_ns", "end_ns", "kind", "name_key")
 _QUEUE = ["report", "pid", "context", "stream"]
 _OWN = ("start_ns", "name_key", "stream")
 _NEXT = ("next_ns", "next_key", "next_stream")
 
 
-def work_of(trace: Trace, kinds: Sequence[str], columns: Sequence[str]) -> pl.DataFrame:
-    """Return some columns of the rows of `activity` of some kinds, in its order."""
+def work_of(trace: Trace, kinds: Sequence[str]) -> pl.DataFrame:
+    """Return gpu, start_ns, end_ns, kind and name_key of work of some kinds, as in `activity`."""
     work = activity(trace)
     chosen = np.isin(_KINDS, kinds).take(work["kind"].to_physical().to_numpy())
-    return work.select(columns)[pl.Series(np.flatnonzero(chosen).astype(np.uint32))]
+    return work.select(_WORK)[pl.Series(np.flatnonzero(chosen).astype(np.uint32))]
 
 
 def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
@@ -63,17 +64,13 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     """
     work = activity(trace)
     kind, queue = work["kind"].to_physical().to_numpy(), work["queue"].to_numpy()
-    found = np.bincount(queue[_IS_DEQUANT.take(kind)], minlength=queues(trace).height) > 0
-    if not found.any():
+    at, then = followers.followed(queue, kind, _IS_DEQUANT, _IS_LINK, queues(trace).height)
+    if at.size == 0:
         return PERIODS.empty(), 0
-    rows = _in_streams(queue, _IS_LINK.take(kind) & found.take(queue))
-    place = np.flatnonzero(_IS_DEQUANT.take(kind[rows]))
-    at, then = rows[place], rows[np.minimum(place + 1, rows.size - 1)]
-    by_stream = (place + 1 < rows.size) & (queue[then] == queue[at]) & _IS_CONSUMER[kind[then]]
+    by_stream = (then >= 0) & _IS_CONSUMER[kind[then]]
     told = _event_consumers(trace, at)
     start, end = (work[c].to_numpy()[at] for c in ("start_ns", "end_ns"))
-    joined = (np.diff(place) == 1) & (queue[at[1:]] == queue[at[:-1]])
-    joined &= start[1:] - end[:-1] <= chain_gap_ns
+    joined = (then[:-1] == at[1:]) & (start[1:] - end[:-1] <= chain_gap_ns)
     # What is recorded behind a kernel and waited for elsewhere ends its chain.
     joined &= told["next_ns"].is_null().to_numpy()[:-1]
     first = np.flatnonzero(np.append(True, ~joined))
@@ -99,15 +96,6 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     consumed = pl.col("next_ns").is_not_null()
     n_lost = int(chains.filter(~consumed)["n_kernels"].sum())
     return _named(trace, chains.filter(consumed)), n_lost
-
-
-def _in_streams(queue: NDArray[np.uint32], chosen: NDArray[np.bool_]) -> Int64:
-    """Rows of `activity` stream by stream, in time order."""
-    rows = np.flatnonzero(chosen)
-    code = queue[rows]
-    # Numbers of two bytes are sorted digit by digit.
-    narrow = code.astype(np.uint16) if code.max() <= np.iinfo(np.uint16).max else code
-    return rows[np.argsort(narrow, kind="stable")]
 
 
 def _first_of_chains(trace: Trace, at: Int64) -> pl.DataFrame:
@@ -201,17 +189,16 @@ def _covered(work: pl.DataFrame, at: Int64, begin: Int64, end: Int64) -> Int64:
     starts, ends = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
     covered = np.zeros(at.size, np.int64)
     edges = [0, *(np.flatnonzero(np.diff(queue[at])) + 1).tolist(), at.size]
-    counted: dict[int, list[Int64]] = {}
+    covers = np.tile(_COVERS, (int(queue.max()) + 1, 1))
     for low, high in itertools.pairwise(edges):
-        own, here = at[low:high], gpu[at[low]]
+        here, own = gpu[at[low]], queue[at[low]]
         # Sorted by GPU: the work of one is a slice.
         of_gpu = slice(*np.searchsorted(gpu, np.array([here, here + 1], gpu.dtype)))
-        other = _COVERS.take(kind[of_gpu]) & (queue[of_gpu] != queue[own[0]])
-        earlier = counted.setdefault(int(here), [])
-        rows = np.concatenate([np.flatnonzero(other) + of_gpu.start, *earlier])
-        busy = intervals.union(starts[rows], ends[rows])
+        covers[own] = False
+        times = starts[of_gpu], ends[of_gpu]
+        busy = shares.union_of(*times, queue[of_gpu], kind[of_gpu], covers)
         covered[low:high] = intervals.overlap_ns(begin[low:high], end[low:high], *busy)
-        earlier.append(own)
+        covers[own] = _COVERS | _IS_DEQUANT
     return covered
 
 

@@ -20,7 +20,7 @@ from tracekit.numerics import intervals, sampling, starvation
 from tracekit.numerics.intervals import Intervals
 from tracekit.views.activity import WORK_KIND
 from tracekit.views.kernels import kernel_names
-from tracekit.views.metrics import DRAM, TENSOR, metric_names, samples_of
+from tracekit.views.metrics import DRAM, TENSOR, counter, metric_names, samples_of
 
 __all__ = ["TENSOR", "Sampled", "idle_tensor_cores"]
 
@@ -45,48 +45,58 @@ class Sampled(NamedTuple):
     known: bool
 
 
-def idle_tensor_cores(trace: Trace, periods: pl.DataFrame, kernels: pl.DataFrame) -> Sampled:
+def idle_tensor_cores(
+    trace: Trace, periods: pl.DataFrame, kernels: pl.DataFrame, rows: pl.DataFrame
+) -> Sampled:
     """Find starvation and valleys.
 
     Args:
         trace: The run.
         periods: Frame of `PERIODS`.
         kernels: Frame of `KERNELS`, whose bounds tell which fused kernels are slow.
+        rows: What `work_of` returns for dequantising and fused kernels.
     """
-    gpus = work_of(trace, (DEQUANT, FUSED), ("gpu",))["gpu"].drop_nulls().unique().sort()
-    cells = {gpu: _cells(trace, gpu) for gpu in gpus}
-    sampled = [pair for pair in cells.values() if pair is not None]
-    if not sampled or len(sampled) < len(cells):
+    gpus = rows["gpu"].drop_nulls().unique().sort().to_list()
+    sampled = [p for p in (_period_ns(trace, gpu) for gpu in gpus) if p is not None]
+    if not sampled or len(sampled) < len(gpus):
         return Sampled(STARVATION.empty(), None, known=False)
-    period = max(c.period_ns for pair in sampled for c in pair)
+    period = max(sampled)
     if period > starvation.COARSEST_PERIOD_NS:
         return Sampled(STARVATION.empty(), period, known=False)
     names = kernel_names(trace).select("name_key", "name")
-    columns = ("gpu", "start_ns", "end_ns", "kind", "name_key")
-    rows = work_of(trace, (DEQUANT, FUSED, *_PRODUCTS), columns)
+    rows = work_of(trace, (DEQUANT, FUSED, *_PRODUCTS))
     bounds = kernels.select("name", pl.col("kind").cast(WORK_KIND), "t_min_ns")
     rows = rows.join(names, on="name_key", how="left").join(bounds, on=["name", "kind"], how="left")
     found = [
         part
-        for gpu, pair in cells.items()
-        if pair is not None
-        for part in _of_gpu(gpu, pair, rows.filter(pl.col("gpu") == gpu), periods)
+        for gpu in gpus
+        for part in _of_gpu(gpu, _cells(trace, gpu), rows.filter(pl.col("gpu") == gpu), periods)
     ]
     stretches = pl.concat([STARVATION.empty(), *found]).sort("gpu", "start_ns", "what")
     return Sampled(stretches, period, known=True)
 
 
-def _cells(trace: Trace, gpu: int) -> tuple[sampling.Cells, sampling.Cells] | None:
-    """DRAM read and tensor activity in percent; None unless both were sampled."""
+def _period_ns(trace: Trace, gpu: int) -> int | None:
+    """Longest sampling period of DRAM read and tensor activity; None unless both were sampled."""
     if not {READ, TENSOR} <= metric_names(trace, gpu):
         return None
-    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
-    pair = []
-    for name in (READ, TENSOR):
-        cells = sampling.cells(*samples_of(trace, gpu, name), edge)
-        pair.append(cells.keep(cells.value >= 0))
+    read, tensor = (counter(trace, gpu, name) for name in (READ, TENSOR))
     # A partitioned GPU reports zero for counters that its partitions share.
-    return (pair[0], pair[1]) if pair[0].value.any() else None
+    if read is None or not read.cells.value.any():
+        return None
+    other = _all_cells(trace, gpu, TENSOR) if tensor is None else tensor.cells
+    return max(read.cells.period_ns, other.period_ns)
+
+
+def _cells(trace: Trace, gpu: int) -> tuple[sampling.Cells, sampling.Cells]:
+    """DRAM read and tensor activity in percent."""
+    read, tensor = (_all_cells(trace, gpu, name) for name in (READ, TENSOR))
+    return read.keep(read.value >= 0), tensor.keep(tensor.value >= 0)
+
+
+def _all_cells(trace: Trace, gpu: int, name: str) -> sampling.Cells:
+    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    return sampling.cells(*samples_of(trace, gpu, name), edge)
 
 
 def _of_gpu(

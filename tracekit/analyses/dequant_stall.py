@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from tracekit.analyses._dequant_bounds import with_bounds
-from tracekit.analyses._dequant_chains import DEQUANT, FUSED, periods
+from tracekit.analyses._dequant_chains import DEQUANT, FUSED, periods, work_of
 from tracekit.analyses._dequant_sampled import idle_tensor_cores
 from tracekit.analyses._dequant_stalls import stalls
 from tracekit.analyses._dequant_tables import (
@@ -31,7 +30,7 @@ from tracekit.analyses._dequant_verdict import verdict
 from tracekit.model.analysis import Analysis, Frames, param
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace
-from tracekit.views.activity import WORK_KIND, activity, queues
+from tracekit.views.activity import activity, queues
 from tracekit.views.attribution import attribution, steps
 from tracekit.views.event_waits import event_waits
 from tracekit.views.kernels import kernel_names
@@ -60,13 +59,13 @@ class Params:
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     """Return the frames of `ANALYSIS`."""
     chains, n_unconsumed = periods(trace, round(params.chain_gap_us * 1_000))
-    kernels = with_bounds(trace, params.weight_elements)
+    rows = work_of(trace, (DEQUANT, FUSED))
+    kernels = with_bounds(trace, rows, params.weight_elements)
     has_steps = bool(steps(trace)["gpu_start_ns"].is_not_null().any())
     counted = chains.filter(pl.col("step").is_not_null()) if has_steps else chains
-    sampled = idle_tensor_cores(trace, chains, kernels)
+    sampled = idle_tensor_cores(trace, chains, kernels, rows)
     head = overview(trace)
-    codes = activity(trace)["kind"].to_physical().to_numpy()
-    kinds = dict(zip(WORK_KIND.categories, np.bincount(codes).tolist(), strict=False))
+    kinds = {share.kind: share.n for share in head.classes}
     waits = event_waits(trace) if kinds.get(DEQUANT) else None
     summary = {
         "n_dequant": kinds.get(DEQUANT, 0),
