@@ -82,9 +82,13 @@ class _Book:
         return a.seconds / b.seconds
 
     def load(self, work: str, rival: str) -> float | None:
-        """Return how many times longer a rival's load takes; for cat, its inverse."""
+        """Return how many times longer a rival's load takes; for cat, its inverse.
+
+        Where both were measured on the large report, that is what counts.
+        """
         pair = (PAGES, rival) if rival == "cat" else (rival, PAGES)
-        return self.ratio("loads", work, *pair)
+        large = self.ratio("large-loads", work, *pair)
+        return self.ratio("loads", work, *pair) if large is None else large
 
     def share(self, part: str, whole: str) -> float | None:
         """Return how long tracekit's load of a part takes, against that of the whole."""

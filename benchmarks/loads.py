@@ -24,7 +24,7 @@ from benchmarks.generate import DRAM
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["WAYS", "WORKS", "Load", "load"]
+__all__ = ["QUICK_WAYS", "WAYS", "WORKS", "Load", "load"]
 
 BLOCK = 1 << 20
 ROWS_AT_ONCE = 50_000
@@ -162,6 +162,8 @@ WAYS: dict[str, Callable[[Path, Load], pl.DataFrame | pd.DataFrame | None]] = {
     "cat": _cat,
 }
 """Name of each way to load -> the function that does it."""
+QUICK_WAYS = ("tracekit pages", "ADBC", "connectorx", "cat")
+"""Those whose rows are no objects of Python."""
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:

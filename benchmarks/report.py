@@ -20,6 +20,7 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 PACKAGES = ("polars", "numba", "numpy", "pandas", "adbc-driver-sqlite", "connectorx")
 BASELINES = {
     "loads": ("pandas.read_sql", "cat"),
+    "large-loads": ("connectorx", "cat"),
     "whole": ("", "tracekit analyze"),
     "tools": ("", "tracekit analyze"),
     "cold": ("", ""),
@@ -29,6 +30,7 @@ BASELINES = {
 KINDS = ("seconds", "cpu_seconds")
 TITLES = {
     "loads": "Column loads, a process a way, imports and compiled code outside the clock",
+    "large-loads": "Column loads from the report that is analysed, by the quick ways",
     "whole": "All analyses, whole process",
     "growth": "Growth with the size of the report",
     "cold": "Starting up",

@@ -6,12 +6,12 @@ import hashlib
 import importlib.util
 import lzma
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.generate import Size, generate
-from benchmarks.loads import MODULES, WAYS, WORKS
+from benchmarks.loads import MODULES, QUICK_WAYS, WAYS, WORKS
 from benchmarks.processes import ROOT, Case, Series, interleaved, python
 from tracekit.io.budget import BYTES_PER_ROW, FIXED_BYTES, SPARING_FRAC
 
@@ -81,12 +81,21 @@ def _generator() -> str:
 
 def loads(plan: Plan) -> list[Series]:
     """Columns to a data frame; the checksums of all ways must agree."""
-    path, small = plan.report(plan.kernels), plan.report(SMALL_KERNELS)
+    return _loads(plan, "loads", plan.kernels, WAYS)
+
+
+def large_loads(plan: Plan) -> list[Series]:
+    """The same from the report that is analysed, by the ways that do not take minutes."""
+    return _loads(plan, "large-loads", plan.whole_kernels, QUICK_WAYS)
+
+
+def _loads(plan: Plan, suite: str, kernels: int, ways: Iterable[str]) -> list[Series]:
+    path, small = plan.report(kernels), plan.report(SMALL_KERNELS)
     found = []
     for work in WORKS:
         cases, absent = [], []
-        for way in WAYS:
-            series = Series("loads", work, way, plan.kernels)
+        for way in ways:
+            series = Series(suite, work, way, kernels)
             module = MODULES.get(way)
             if module and importlib.util.find_spec(module) is None:
                 series.note = "not installed"
@@ -235,6 +244,7 @@ def _unpacked(folder: Path, name: str) -> Path:
 
 SUITES: dict[str, Callable[[Plan], list[Series]]] = {
     "loads": loads,
+    "large-loads": large_loads,
     "whole": whole,
     "growth": growth,
     "cold": cold,

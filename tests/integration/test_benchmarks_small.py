@@ -151,6 +151,12 @@ def test_exponents_and_goals_are_arithmetic():
     assert measured[f"{work}: tracekit against pandas.read_sql"] == pytest.approx(20)
     assert measured[f"{work}: tracekit against cat"] == pytest.approx(2)
     assert measured[f"{work}: tracekit against connectorx"] is None
+    # Where the large report was loaded too, that is what counts.
+    times = {"tracekit pages": 2.0, "cat": 1.6}
+    series += [Series("large-loads", work, w, 1, [Run(s, s, None, 0)]) for w, s in times.items()]
+    measured = {v.goal: v.measured for v in verdicts(series)}
+    assert measured[f"{work}: tracekit against cat"] == pytest.approx(1.25)
+    assert measured[f"{work}: tracekit against pandas.read_sql"] == pytest.approx(20)
 
 
 def test_block_is_added_once_and_then_replaced():
