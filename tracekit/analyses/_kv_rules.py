@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -28,8 +27,7 @@ MANY_BYTES = 2 << 20
 RANK = {"ok": 0, "warn": 1, "critical": 2}
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One judged quantity.
 
     Attributes:

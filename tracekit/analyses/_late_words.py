@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -22,8 +21,7 @@ Row = Mapping[str, Any]
 _BY = ("comm", "op", "step_group")
 
 
-@dataclass(frozen=True)
-class Late:
+class Late(NamedTuple):
     """Lateness in one step group.
 
     Attributes:

@@ -9,8 +9,8 @@ comma-separated. It stands in an NVTX message of the default domain or of domain
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 __all__ = [
     "CATEGORIES",
@@ -37,8 +37,7 @@ class Kind(IntEnum):
     KV = 2
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One event of the grammar.
 
     Attributes:
@@ -176,8 +175,7 @@ WORD_KEYS = frozenset(
 _PAIR = re.compile(r"([a-z_]+)=(\S+)")
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(NamedTuple):
     """One decoded marker: the event's name and its known keys with typed values."""
 
     event: str

@@ -7,7 +7,7 @@ but unallocated, and what graphs keep in private pools.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["OutOfMemory", "parse_oom"]
 
@@ -29,8 +29,7 @@ _NEW = {
 }
 
 
-@dataclass(frozen=True)
-class OutOfMemory:
+class OutOfMemory(NamedTuple):
     """One message; None where it does not state a number.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracekit.report.cells import cell_len
 from tracekit.report.names import short_name
@@ -15,8 +15,7 @@ GAP = 2
 _NARROWEST_TEXT = 12
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(NamedTuple):
     """A table cut to a width.
 
     Attributes:

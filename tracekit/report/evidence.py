@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -43,8 +42,7 @@ _COURSE_UNITS = {"ns", "1", "%", "x", "B/s", "GB/s"}
 _COURSE_ROWS = 8
 
 
-@dataclass(frozen=True)
-class Grid:
+class Grid(NamedTuple):
     """A small table of text.
 
     Attributes:
@@ -108,8 +106,7 @@ def grid(
     )
 
 
-@dataclass(frozen=True)
-class Course:
+class Course(NamedTuple):
     """How one column of an evidence table runs over time.
 
     Attributes:

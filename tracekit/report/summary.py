@@ -7,7 +7,7 @@ out. A format still escapes its own markup.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tracekit.model.analysis import Finding, Level, Metric
 from tracekit.model.diagnosis import Diagnosis, GpuTime
@@ -237,8 +237,7 @@ def place(finding: Finding) -> str:
     return ", ".join(parts)
 
 
-@dataclass(frozen=True)
-class Unjudged:
+class Unjudged(NamedTuple):
     """Questions that the recording cannot answer, for one reason.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = [
     "NOT_MEASURED",
@@ -154,8 +154,7 @@ def suffix_of_column(name: str) -> str:
     return next((s for s, _ in _SUFFIXES if name.endswith(s) and len(name) > len(s)), "")
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """One scale for a whole column, so that its cells compare at a glance.
 
     Attributes:

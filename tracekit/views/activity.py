@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -40,8 +40,7 @@ _NO_GPU = -1
 """Sorts before every GPU, as null does."""
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """All device work.
 
     Attributes:
@@ -145,8 +144,7 @@ def identified(trace: Trace, work: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return work.hstack(queues(trace).select(wanted)[work["queue"]])
 
 
-@dataclass(frozen=True)
-class DeviceIds:
+class DeviceIds(NamedTuple):
     """Ids of device work that lead back to the host.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -29,8 +28,7 @@ _THREAD, _PROCESS = ["report", "pid", "tid"], ["report", "pid"]
 Int32 = NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class _Calls:
+class _Calls(NamedTuple):
     """Host calls, and which of them launched the device work.
 
     Attributes:
@@ -44,8 +42,7 @@ class _Calls:
     threads: pl.DataFrame
 
 
-@dataclass(frozen=True)
-class _Launches:
+class _Launches(NamedTuple):
     """Which host calls launched the device work.
 
     Attributes:

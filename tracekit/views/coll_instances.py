@@ -7,8 +7,7 @@ collective, *transfer* = last end - latest start, is what collectives are compar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -63,8 +62,7 @@ COMMUNICATOR = pl.Schema(
 )
 
 
-@dataclass(frozen=True)
-class Matching:
+class Matching(NamedTuple):
     """Collectives matched across ranks.
 
     Attributes:

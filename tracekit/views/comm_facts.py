@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -72,8 +72,7 @@ RAW = pl.Schema(
 HALF = 0.5
 
 
-@dataclass(frozen=True)
-class CollectiveCounts:
+class CollectiveCounts(NamedTuple):
     """What is known about the sources of `collectives`.
 
     Attributes:

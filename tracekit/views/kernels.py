@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -59,8 +58,7 @@ WORK_KIND = pl.Enum(
 _IDS = ["name_id", "mangled_id", "short_id"]
 
 
-@dataclass(frozen=True)
-class _Named:
+class _Named(NamedTuple):
     """The names of all kernels.
 
     Attributes:
@@ -125,8 +123,7 @@ def kernels(trace: Trace) -> pl.DataFrame:
     return named.table.select("name_key", kind)[named.row]
 
 
-@dataclass(frozen=True)
-class Shapes:
+class Shapes(NamedTuple):
     """Grids and blocks of all kernels.
 
     Attributes:

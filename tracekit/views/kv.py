@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -37,8 +37,7 @@ LAYOUT = pl.Schema(
 """Columns of `kv_layout`."""
 
 
-@dataclass(frozen=True)
-class KvCache:
+class KvCache(NamedTuple):
     """Block records of a trace with their owners.
 
     Attributes:

@@ -8,7 +8,7 @@ state single blocks (`KV_BLOCK`). All of them end up as rows of one frame of rec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import polars as pl
 
@@ -54,8 +54,7 @@ _EVENT = pl.Schema(
 )
 
 
-@dataclass(frozen=True)
-class KvRecords:
+class KvRecords(NamedTuple):
     """Block records and what was wrong with the markers.
 
     Attributes:

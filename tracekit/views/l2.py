@@ -7,8 +7,7 @@ dropped and counted, and their time stays uncovered.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,7 @@ SAMPLES_AT_TOP = 20
 """Samples at exactly 50, and none above, from which on 50 is taken for the full scale."""
 
 
-@dataclass(frozen=True)
-class HitCounter:
+class HitCounter(NamedTuple):
     """The L2 hit-rate counter of one GPU.
 
     Attributes:

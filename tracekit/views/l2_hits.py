@@ -5,7 +5,7 @@ The kernels of one GPU are measured at a time: what is kept has a row a kernel n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -33,8 +33,7 @@ _NO_GPU = -1
 Int64 = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class KernelHits:
+class KernelHits(NamedTuple):
     """Sums over kernels of sampled GPUs.
 
     Both frames have n_kernels, time_ns and median_ns of the executions, cells (fully inside; where
@@ -59,8 +58,7 @@ class KernelHits:
     by_occupancy: pl.DataFrame
 
 
-@dataclass(frozen=True)
-class _Own:
+class _Own(NamedTuple):
     """The kernels of one GPU, in order of start."""
 
     rows: pl.DataFrame

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True)
-class Counter:
+class Counter(NamedTuple):
     """One sampled percentage of one GPU as a share.
 
     Attributes:
@@ -41,8 +40,7 @@ class Counter:
     n_over: int
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """A time-weighted mean over a set of windows.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -55,8 +55,7 @@ BY_KIND = pl.Schema({"activity": pl.UInt32(), "kind": WORK_KIND, "overlap_ns": p
 """Columns of `CommOverlap.by_kind`."""
 
 
-@dataclass(frozen=True)
-class CommOverlap:
+class CommOverlap(NamedTuple):
     """Overlap of communication kernels with other work of their GPU.
 
     Attributes:

@@ -9,8 +9,7 @@ NCCL's schemas differ between versions.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -48,8 +47,7 @@ _FIRST_OWN_TYPE = 1 << 24
 _IS_HEX = np.isin(np.arange(256), list(b"0123456789abcdefABCDEF"))
 
 
-@dataclass(frozen=True)
-class Payloads:
+class Payloads(NamedTuple):
     """Decoded payloads.
 
     Attributes:
@@ -64,8 +62,7 @@ class Payloads:
     n_undecodable: int
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(NamedTuple):
     column: str
     offset: int
     width: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,8 +47,7 @@ def capture_end_ns(trace: Trace) -> int:
     return max([*lengths, begun + 1 if rows.height else 0, ended])
 
 
-@dataclass(frozen=True)
-class RangeFaults:
+class RangeFaults(NamedTuple):
     """Rows of NVTX that are not what they should be.
 
     Attributes:
@@ -66,8 +65,7 @@ class RangeFaults:
     depth: int
 
 
-@dataclass(frozen=True)
-class _Nvtx:
+class _Nvtx(NamedTuple):
     """What is read of NVTX rows, so that those need not be kept.
 
     Attributes:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -87,8 +86,7 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     )
 
 
-@dataclass(frozen=True)
-class _Said:
+class _Said(NamedTuple):
     """What the texts of ranges say.
 
     Attributes:

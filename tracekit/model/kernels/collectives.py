@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["Collective", "parse_custom", "parse_nccl"]
 
 
-@dataclass(frozen=True, slots=True)
-class Collective:
+class Collective(NamedTuple):
     """Fields of a communication kernel's name; ``None`` where the name does not tell."""
 
     op: str | None = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 __all__ = ["KernelKind", "KernelName"]
 
@@ -61,8 +61,7 @@ class KernelKind(StrEnum):
         return self in (KernelKind.GEMM, KernelKind.GEMM_QUANT, KernelKind.MOE_GEMM)
 
 
-@dataclass(frozen=True, slots=True)
-class KernelName:
+class KernelName(NamedTuple):
     """What one kernel name says. ``None`` always means *the name does not tell*.
 
     Attributes:

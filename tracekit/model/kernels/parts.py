@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 __all__ = ["NameParts", "split_name"]
 
@@ -14,8 +14,7 @@ _MANGLED = re.compile(r"_Z(?=[NL]?\d|N?S[a-z]|N?K)")
 _MANGLED_TOKEN = re.compile(r"L[a-z]n?\d+E|[ST][0-9A-Z]*_|(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class NameParts:
+class NameParts(NamedTuple):
     """The two texts in which rules look.
 
     Attributes:
