@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
+from tracekit.numerics import intervals
 from tracekit.numerics.company import assign_excess
 from tracekit.numerics.resample import Estimate, MedianRatios, median_ratios, thinned
 from tracekit.numerics.threads import each
@@ -252,13 +253,17 @@ def excess_attribution(trace: Trace) -> pl.DataFrame:
         kernel's name or the kind of copy, n its executions that shared time, excess_frac the
         share of the mechanism's excess.
     """
-    windows = comm_overlap(trace).kernels.select("activity", "window_start_ns")
+    windows = comm_overlap(trace).kernels.select("window_start_ns")
     rows = contention_excess(trace).drop_nulls("excess_ns").select(*_PAIR, "instance", "excess_ns")
-    members = matching(trace).members.select("instance", "activity", "gpu", "end_ns")
-    rows = rows.join(members, on="instance").join(windows, on="activity")
-    rows = rows.with_columns(
-        (pl.col("excess_ns") / pl.len().over("instance")).alias("excess_ns")
-    ).sort("activity")
+    if rows.is_empty():
+        return pl.DataFrame(schema=ATTRIBUTION)
+    members = matching(trace).members.select("instance", "row", "activity", "gpu", "end_ns")
+    rows = rows.join(members, on="instance")
+    rows = (
+        rows.hstack(windows[rows["row"]])
+        .with_columns((pl.col("excess_ns") / pl.len().over("instance")).alias("excess_ns"))
+        .sort("activity")
+    )
     work = activity(trace).select("name_key", "kind")
     found_on = lanes(trace)
 
@@ -282,12 +287,11 @@ def excess_attribution(trace: Trace) -> pl.DataFrame:
 
 def _assigned(rows: pl.DataFrame, lane: Lanes, work: pl.DataFrame) -> list[pl.DataFrame]:
     """Excess by co-running name and kind on one GPU, a frame a mechanism."""
-    other = lane.other_rows()
-    company = lane.start[other], lane.end[other]
     parts = []
     for key, own in rows.partition_by(*_PAIR, as_dict=True, maintain_order=True).items():
         start, end, excess = (own[c].to_numpy() for c in ("window_start_ns", "end_ns", "excess_ns"))
-        given, weight = assign_excess(start, end, excess, *company)
+        other = lane.rows_beside(intervals.union(start, end))
+        given, weight = assign_excess(start, end, excess, lane.start[other], lane.end[other])
         at = np.flatnonzero(weight > 0)
         shared = work[(lane.first + other[at]).astype(np.uint32)]
         shared = shared.with_columns(pl.Series("excess_ns", given[at]))

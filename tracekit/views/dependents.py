@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tracekit.model.kernels import ApiKind, api_kind
 from tracekit.model.trace import Trace, view
+from tracekit.numerics.beside import NEVER
 from tracekit.numerics.threads import each
 from tracekit.views.attribution import attribution
 from tracekit.views.coll_instances import firsts, last_starts, matching
@@ -28,8 +29,7 @@ JUST_BEFORE_NS = 2_000
 """A dependent launch may begin its prologue this much early."""
 HOST_AFTER_NS = 20_000
 """A host call that waited returns within this after the end: the thread has to wake up."""
-_NEVER, _ALWAYS = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-_STREAM = ["pid", "context", "stream"]
+_ALWAYS = np.iinfo(np.int64).min
 Int64 = NDArray[np.int64]
 DEPENDENTS = pl.Schema(
     {
@@ -79,7 +79,7 @@ def dependents(trace: Trace) -> pl.DataFrame:
         waited, from the latest start over the ranks to the end of the chain: the most that an
         earlier start could have won. instance: null when not matched across ranks.
     """
-    rows = _with_ends(trace).with_row_index("_at")
+    rows = _with_ends(trace)
     launched, work, calls = attribution(trace)["launch_start_ns"], lanes(trace), host_waits(trace)
 
     number, processes = row_numbers(rows.select("gpu", "report", "pid"))
@@ -95,16 +95,13 @@ def dependents(trace: Trace) -> pl.DataFrame:
         own = calls.filter((pl.col("report") == report) & of_process)
         found = _host_waited(own, end)
         launch = launched.slice(lane.first, lane.start.size).fill_null(_ALWAYS).to_numpy()
-        for own_rows in lane.rows_by_stream():
-            stream = (lane.start[own_rows], lane.end[own_rows], launch[own_rows])
-            found = np.minimum(found, _stream_waited(*stream, end))
-        return at, found
+        followed = lane.waited_since(launch, end, JUST_BEFORE_NS, JUST_AFTER_NS)
+        return at, np.minimum(found, followed)
 
     waited = np.empty(rows.height, np.int64)
     for at, found in each(since, range(processes.height)):
         waited[at] = found
-    felt = _felt(rows.with_columns(pl.Series("_since", waited)))
-    return felt.sort("_at").select(list(DEPENDENTS)).cast(DEPENDENTS)
+    return _felt(rows, waited).select(list(DEPENDENTS)).cast(DEPENDENTS)
 
 
 @view(of=[dependents, matching])
@@ -131,76 +128,51 @@ def _with_ends(trace: Trace) -> pl.DataFrame:
     return rows.with_columns(latest.alias("last_start_ns"))
 
 
-def _stream_waited(begins: Int64, ends: Int64, launch: Int64, end: Int64) -> Int64:
-    """From when on a stream waited for each kernel; `_NEVER` where it did not.
-
-    It waited when its next work began just after the end, and since that work had been launched
-    and the stream had finished everything else.
-    """
-    reached = np.maximum.accumulate(ends)
-    at = np.searchsorted(begins, end - JUST_BEFORE_NS)
-    there = np.minimum(at, begins.size - 1)
-    free = np.where(at > 0, reached[np.maximum(at - 1, 0)], _ALWAYS)
-    since = np.maximum(free, launch[there])
-    waited = (at < begins.size) & (begins[there] - end <= JUST_AFTER_NS) & (since < end)
-    return np.where(waited, since, _NEVER)
-
-
 def _host_waited(calls: pl.DataFrame, end: Int64) -> Int64:
     """From when on a host call waited that returned just after each kernel."""
     if calls.is_empty():
-        return np.full(end.size, _NEVER)
+        return np.full(end.size, NEVER)
     begun, returned = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     at = np.searchsorted(returned, end)
     there = np.minimum(at, returned.size - 1)
     waited = (at < returned.size) & (returned[there] - end <= HOST_AFTER_NS) & (begun[there] < end)
-    return np.where(waited, begun[there], _NEVER)
+    return np.where(waited, begun[there], NEVER)
 
 
-def _felt(rows: pl.DataFrame) -> pl.DataFrame:
+def _felt(rows: pl.DataFrame, since: Int64) -> pl.DataFrame:
     """Follow chains, and split what dependents waited through at the latest start."""
-    stream, _ = row_numbers(rows.select("report", "gpu", "pid", "context", "stream"))
+    start, end, late = (rows[c].to_numpy() for c in ("start_ns", "end_ns", "last_start_ns"))
+    since, until = _chained(rows, since)
+    began, known = np.maximum(since, start), since < end
+    return rows.select("activity", "instance", "rank_id").with_columns(
+        pl.Series("waited_from_ns", began).set(pl.Series(~known), None),
+        pl.Series("wait_felt_ns", np.where(known, np.maximum(late - began, 0), 0)),
+        pl.Series("delay_felt_ns", np.where(known, until - np.maximum(since, late), 0)),
+    )
+
+
+def _chained(rows: pl.DataFrame, since: Int64) -> tuple[Int64, Int64]:
+    """Give each link of a chain what waits for a later link, and the chain's end."""
+    stream, streams = row_numbers(rows.select("report", "gpu", "pid", "context", "stream"))
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     # Rows are in the order of `collectives`: equal starts stay in it.
     order = np.argsort(start, kind="stable")
-    order = order[
-        np.argsort(
-            stream[order].astype(np.min_scalar_type(int(stream.max(initial=0)))), kind="stable"
-        )
-    ]
+    small = stream.astype(np.min_scalar_type(streams.height))
+    order = order[np.argsort(small[order], kind="stable")]
     stream, start, end = stream[order], start[order], end[order]
     launch = rows["launch_start_ns"].fill_null(_ALWAYS).to_numpy()[order]
-    first = np.ones(order.size, np.bool_)
+    first = np.ones(order.size + 1, np.bool_)
     # Without a launch the kernel is taken to have been queued.
     queued = launch[1:] < end[:-1]
     linked = (start[1:] - end[:-1] <= JUST_AFTER_NS) & queued & (stream[1:] == stream[:-1])
-    first[1:] = ~linked
-    columns = ["_at", "instance", "activity", "rank_id", "start_ns", "end_ns", "last_start_ns"]
-    rows = rows.select(*columns, "_since")[order]
-    rows = rows.with_columns(pl.Series("_first", first), pl.col("end_ns").alias("_until"))
-    rows = _chained(rows)
-    late, known = pl.col("last_start_ns"), pl.col("_since") < pl.col("end_ns")
-    return rows.with_columns(
-        pl.when(known).then(pl.max_horizontal("_since", "start_ns")).alias("waited_from_ns"),
-        pl.when(known)
-        .then((late - pl.max_horizontal("_since", "start_ns")).clip(lower_bound=0))
-        .otherwise(0)
-        .alias("wait_felt_ns"),
-        pl.when(known)
-        .then(pl.col("_until") - pl.max_horizontal("_since", late))
-        .otherwise(0)
-        .alias("delay_felt_ns"),
-    )
-
-
-def _chained(rows: pl.DataFrame) -> pl.DataFrame:
-    """Give each link of a chain what waits for a later link, and the chain's end."""
-    rows = rows.with_columns(pl.col("_first").cum_sum().alias("_chain"))
-    linked = ~pl.col("_first") | ~pl.col("_first").shift(-1, fill_value=True)
+    first[1:-1] = ~linked
+    chain = np.cumsum(first[:-1])
     # Most chains have one link: only the others need groups.
-    links, single = rows.filter(linked), rows.filter(~linked)
-    links = links.with_columns(
-        pl.col("_since").cum_min(reverse=True).over("_chain"),
-        pl.col("end_ns").max().over("_chain").alias("_until"),
+    links = np.flatnonzero(~first[:-1] | ~first[1:])
+    own = pl.DataFrame({"chain": chain[links], "since": since[order[links]], "end": end[links]})
+    own = own.select(
+        pl.col("since").cum_min(reverse=True).over("chain"), pl.col("end").max().over("chain")
     )
-    return pl.concat([single, links])
+    found, until = since.copy(), rows["end_ns"].to_numpy(writable=True)
+    found[order[links]], until[order[links]] = own["since"].to_numpy(), own["end"].to_numpy()
+    return found, until

@@ -6,7 +6,6 @@ in place, and a small table by queue and kind says which rows count for a questi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import shares
+from tracekit.numerics import beside, shares
 from tracekit.numerics.intervals import Intervals
 from tracekit.views.activity import WORK_KIND, activity, queues
 from tracekit.views.keys import row_numbers
@@ -105,18 +104,23 @@ class Lanes:
         own = [s[0] == pid and r == report for s, r in zip(self.streams, self.reports, strict=True)]
         return np.array(own, np.bool_)
 
-    def other_rows(self) -> Int64:
-        """Return the rows other than communication."""
-        return np.flatnonzero(self._other_kind()[self.kind])
+    def rows_beside(self, windows: Intervals) -> Int64:
+        """Return the rows other than communication that share time with a union, ascending."""
+        return beside.rows_beside(
+            self.start, self.end, self.queue, self.kind, self._other(None), windows
+        )
 
-    def rows_by_stream(self) -> Iterator[Int64]:
-        """Yield the rows of each stream other than communication, in order; none is empty."""
-        rows = self.other_rows()
-        stream = self.stream_of[self.queue[rows]]
-        for number in range(len(self.streams)):
-            own = rows[stream == number]
-            if own.size:
-                yield own
+    def waited_since(self, launch: Int64, ends: Int64, early_ns: int, late_ns: int) -> Int64:
+        """Return `beside.waited_since` of anything other than communication.
+
+        Args:
+            launch: int64[n], ns, when each row was launched.
+            ends: int64[m], ns.
+            early_ns: Work may begin so long before an end and count as after it.
+            late_ns: Longest time from an end to what waited for it.
+        """
+        own = (self.start, self.end, self.queue, self.kind, self._other(None), self.stream_of)
+        return beside.waited_since(beside.Followers(*own, launch), ends, early_ns, late_ns)
 
     def stream_free(self, rows: Int64) -> Int64:
         """When the stream of some rows had finished everything before them.

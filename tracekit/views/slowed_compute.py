@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tracekit.model.ncu import SHAPE
 from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals, labels
+from tracekit.numerics.beside import INSIDE, sides
 from tracekit.numerics.resample import MIN_EACH, lost, median_ratio, thinned
 from tracekit.numerics.threads import each
 from tracekit.views.activity import OPAQUE, WORK_KIND, activity
@@ -26,6 +27,7 @@ INSIDE_FRAC = 0.95
 """Share of a kernel that collectives must cover for it to count as run beside them."""
 _MOST_PACKED = 1 << 62
 _LOOKED_AT_ONCE = 1 << 16
+_SHARES = ALONE_FRAC, INSIDE_FRAC
 _LIKE = ["name_key", "kind", *SHAPE, "bytes"]
 SLOWED = pl.Schema(
     {
@@ -147,6 +149,10 @@ def _sizes(trace: Trace, work: pl.DataFrame) -> pl.Series:
     return pl.concat([copied, set_])[work.select(at).to_series()]
 
 
+_Names = NDArray[np.uint32]
+_SideOf = NDArray[np.uint8]
+
+
 def _beside_or_not(trace: Trace) -> pl.DataFrame:
     """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
 
@@ -156,34 +162,34 @@ def _beside_or_not(trace: Trace) -> pl.DataFrame:
     comm = collectives(trace).select("gpu", "pid", "stream", "start_ns", "end_ns")
     own = {rows["gpu"][0]: rows for rows in comm.drop_nulls("gpu").partition_by("gpu")}
     gpus = [(lane, own[gpu]) for gpu, lane in lanes(trace).items() if gpu in own]
-    called = activity(trace).select("name_key", pl.col("kind").to_physical(), "queue")
-    name = pl.coalesce(pl.col("name_key") + len(WORK_KIND.categories), "kind").alias("name")
+    n_kinds = len(WORK_KIND.categories)
+    n_names = n_kinds + int(str(kernel_names(trace)["name_key"].max() or 0)) + 1
+    called = activity(trace).select("name_key", pl.col("kind").to_physical())
+    name = pl.coalesce(pl.col("name_key") + n_kinds, "kind").alias("name")
 
-    def chosen(one: tuple[Lanes, pl.DataFrame]) -> pl.DataFrame:
-        at, inside = _sides(*one)
-        return called[at].select(name, "queue", at=pl.Series(at), inside=pl.Series(inside))
+    def told(one: tuple[Lanes, pl.DataFrame]) -> tuple[_Names, _SideOf, NDArray[np.int64]]:
+        lane, on_gpu = one
+        names = called.slice(lane.first, lane.start.size).select(name).to_series().to_numpy()
+        cover = _cover(lane, on_gpu)
+        return names, *sides((lane.start, lane.end), cover, names, n_names, _SHARES)
 
-    schema = {"name": pl.UInt32, "queue": pl.UInt32, "at": pl.UInt32, "inside": pl.Boolean}
-    work = pl.concat([pl.DataFrame(schema=schema), *each(chosen, gpus)])
-    names, inside = work["name"].to_numpy(), work["inside"].to_numpy()
-    n = names.max(initial=0) + 1
-    both = np.minimum(*(np.bincount(names[side], minlength=n) for side in (inside, ~inside)))
-    work = work.filter(pl.Series((both >= MIN_EACH)[names]))
-    place = _by_stream([lane for lane, _ in gpus])[work["queue"].to_numpy()]
-    return work.select("at", "inside")[np.argsort(place, kind="stable")]
+    found = each(told, gpus)
+    counts = np.sum([np.zeros((n_names, 2)), *(count for _, _, count in found)], axis=0)
+    compared: NDArray[np.bool_] = (counts >= MIN_EACH).all(axis=1)
+    if not compared.any():
+        return pl.DataFrame(schema={"at": pl.UInt32, "inside": pl.Boolean})
+    place, parts = _by_stream([lane for lane, _ in gpus]), []
+    for (lane, _), (names, side, _) in zip(gpus, found, strict=True):
+        rows = np.flatnonzero((side > 0) & compared[names])
+        rows = rows[np.argsort(place[lane.queue[rows]], kind="stable")]
+        at = pl.Series(rows + lane.first, dtype=pl.UInt32)
+        parts.append(pl.DataFrame({"at": at, "inside": side[rows] == INSIDE}))
+    return pl.concat(parts)
 
 
 def _counted(lane: Lanes) -> NDArray[np.bool_]:
     """Which kinds are compared: bool[kinds]."""
     return np.array([k not in (*COMM_KINDS, OPAQUE) for k in lane.kinds], np.bool_)
-
-
-def _sides(lane: Lanes, comm: pl.DataFrame) -> tuple[NDArray[np.uint32], NDArray[np.bool_]]:
-    """Rows of `activity` on one GPU beside communication or not, and which they are."""
-    cover = _cover(lane, comm)
-    inside = cover >= INSIDE_FRAC
-    rows = np.flatnonzero(_counted(lane)[lane.kind] & (inside | (cover <= ALONE_FRAC)))
-    return (rows + lane.first).astype(np.uint32), inside[rows]
 
 
 def _by_stream(gpus: list[Lanes]) -> NDArray[np.uint16]:
@@ -214,8 +220,8 @@ def _first_of(lane: Lanes, queue: int, counted: NDArray[np.bool_]) -> int:
     return 0
 
 
-def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
-    """Share of each row that communication on other streams of its GPU covers."""
+def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.int64]:
+    """How long communication on other streams of its GPU covers each row; -1 if not counted."""
     cover = intervals.overlap_ns(lane.start, lane.end, *merged(comm))
     for pid, stream in comm.select("pid", "stream").unique().rows():
         queues = ~lane.not_on(pid, stream)[lane.stream_of]
@@ -225,5 +231,5 @@ def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.float64]:
             on = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
             others = merged(comm.filter(~on))
             cover[mine] = intervals.overlap_ns(lane.start[mine], lane.end[mine], *others)
-    share: NDArray[np.float64] = cover / np.maximum(lane.end - lane.start, 1)
-    return share
+    cover[~_counted(lane)[lane.kind]] = -1
+    return cover
