@@ -13,19 +13,19 @@ __all__ = ["OutOfMemory", "parse_oom"]
 
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB|TiB)"
-_ASKED = re.compile(rf"out of memory\. Tried to allocate {_SIZE}", re.IGNORECASE)
+_ASKED = rf"out of memory\. Tried to allocate {_SIZE}"
 _OLD = {
-    "total_bytes": re.compile(rf"{_SIZE} total capacity"),
-    "allocated_bytes": re.compile(rf"{_SIZE} already allocated"),
-    "free_bytes": re.compile(rf"{_SIZE} free"),
-    "reserved_bytes": re.compile(rf"{_SIZE} reserved in total by PyTorch"),
+    "total_bytes": rf"{_SIZE} total capacity",
+    "allocated_bytes": rf"{_SIZE} already allocated",
+    "free_bytes": rf"{_SIZE} free",
+    "reserved_bytes": rf"{_SIZE} reserved in total by PyTorch",
 }
 _NEW = {
-    "total_bytes": re.compile(rf"total capacity of {_SIZE}"),
-    "allocated_bytes": re.compile(rf"memory {_SIZE} is allocated by PyTorch"),
-    "free_bytes": re.compile(rf"of which {_SIZE} is free"),
-    "unallocated_bytes": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
-    "private_bytes": re.compile(rf"with {_SIZE} allocated in private pools"),
+    "total_bytes": rf"total capacity of {_SIZE}",
+    "allocated_bytes": rf"memory {_SIZE} is allocated by PyTorch",
+    "free_bytes": rf"of which {_SIZE} is free",
+    "unallocated_bytes": rf"{_SIZE} is reserved by PyTorch but unallocated",
+    "private_bytes": rf"with {_SIZE} allocated in private pools",
 }
 
 
@@ -86,12 +86,12 @@ def parse_oom(text: str) -> OutOfMemory | None:
     Returns:
         Its numbers; None when it holds no such message.
     """
-    asked = _ASKED.search(text)
+    asked = re.search(_ASKED, text, re.IGNORECASE)
     if asked is None:
         return None
     old = "reserved in total by PyTorch" in text
     patterns = _OLD if old else _NEW
-    found = {name: _bytes(pattern.search(text)) for name, pattern in patterns.items()}
+    found = {name: _bytes(re.search(pattern, text)) for name, pattern in patterns.items()}
     reserved, allocated = found.get("reserved_bytes"), found["allocated_bytes"]
     unallocated = found.get("unallocated_bytes")
     if reserved is not None and allocated is not None:

@@ -24,8 +24,8 @@ __all__ = [
 COMPUTE_TRIAGE = {"GH100": "gh100-ct"}
 """Chip to the metric set of nsys that samples an L2 hit rate."""
 FREQUENCY = "--gpu-metrics-frequency=100000"
-_PERMISSION = re.compile(r"privilege|permission|ERR_NVGPUCTRPERM|CAP_SYS_ADMIN|CAP_PERFMON", re.I)
-_IN_USE = re.compile(r"in use|already.*(use|subscrib)|another (tool|process|client)", re.I)
+_PERMISSION = r"privilege|permission|ERR_NVGPUCTRPERM|CAP_SYS_ADMIN|CAP_PERFMON"
+_IN_USE = r"in use|already.*(use|subscrib)|another (tool|process|client)"
 
 LAYER_KV: tuple[Column, ...] = (
     Column("kv_blocks", pl.Int64, "", "live KV blocks of the layer; null without markers"),
@@ -131,6 +131,6 @@ def recording(trace: Trace) -> dict[str, int | str]:
 
 def _blocked(trace: Trace) -> str:
     said = trace.frame("diagnostics")["text"].drop_nulls().to_list()
-    if any(_PERMISSION.search(text) for text in said):
+    if any(re.search(_PERMISSION, text, re.I) for text in said):
         return "permission"
-    return "in use" if any(_IN_USE.search(text) for text in said) else ""
+    return "in use" if any(re.search(_IN_USE, text, re.I) for text in said) else ""

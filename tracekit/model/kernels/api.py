@@ -23,20 +23,17 @@ class ApiKind(StrEnum):
 
 
 # Version and default-stream suffixes may follow each other in any order.
-_SUFFIXES = re.compile(r"(?:_v\d+|_pt(?:sz|ds))+$")
-_RULES: tuple[tuple[ApiKind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        (ApiKind.GRAPH_LAUNCH, r"cu(?:da)?GraphLaunch"),
-        (ApiKind.KERNEL_LAUNCH, r"cuda(?:Launch|LaunchKernel(?:Ex(?:C)?)?)"),
-        (ApiKind.KERNEL_LAUNCH, r"cu(?:Launch|LaunchGrid(?:Async)?|LaunchKernel(?:Ex)?)"),
-        (ApiKind.KERNEL_LAUNCH, r"cu(?:da)?LaunchCooperativeKernel(?:MultiDevice)?"),
-        (ApiKind.SYNC, r"cu(?:da)?(?:Device|Stream|Event|Ctx|Thread)Synchronize"),
-        (ApiKind.MEMCPY, r"cu(?:da)?Memcpy\w*"),
-        (ApiKind.MEMSET, r"cu(?:da)?Memset\w*"),
-        (ApiKind.ALLOC, r"cudaMalloc\w*|cudaHostAlloc|cuMem(?:Host)?Alloc\w*|cuMemCreate"),
-        (ApiKind.FREE, r"cudaFree\w*|cuMem(?:Host)?Free\w*|cuMemRelease"),
-    )
+_SUFFIXES = r"(?:_v\d+|_pt(?:sz|ds))+$"
+_RULES: tuple[tuple[ApiKind, str], ...] = (
+    (ApiKind.GRAPH_LAUNCH, r"cu(?:da)?GraphLaunch"),
+    (ApiKind.KERNEL_LAUNCH, r"cuda(?:Launch|LaunchKernel(?:Ex(?:C)?)?)"),
+    (ApiKind.KERNEL_LAUNCH, r"cu(?:Launch|LaunchGrid(?:Async)?|LaunchKernel(?:Ex)?)"),
+    (ApiKind.KERNEL_LAUNCH, r"cu(?:da)?LaunchCooperativeKernel(?:MultiDevice)?"),
+    (ApiKind.SYNC, r"cu(?:da)?(?:Device|Stream|Event|Ctx|Thread)Synchronize"),
+    (ApiKind.MEMCPY, r"cu(?:da)?Memcpy\w*"),
+    (ApiKind.MEMSET, r"cu(?:da)?Memset\w*"),
+    (ApiKind.ALLOC, r"cudaMalloc\w*|cudaHostAlloc|cuMem(?:Host)?Alloc\w*|cuMemCreate"),
+    (ApiKind.FREE, r"cudaFree\w*|cuMem(?:Host)?Free\w*|cuMemRelease"),
 )
 
 
@@ -49,7 +46,7 @@ def api_base_name(name: str) -> str:
     Returns:
         The name to group by, for example ``cudaLaunchKernel``.
     """
-    return _SUFFIXES.sub("", name.strip())
+    return re.sub(_SUFFIXES, "", name.strip())
 
 
 def api_kind(name: str) -> ApiKind:
@@ -63,6 +60,6 @@ def api_kind(name: str) -> ApiKind:
     """
     base = api_base_name(name)
     for kind, pattern in _RULES:
-        if pattern.fullmatch(base):
+        if re.fullmatch(pattern, base):
             return kind
     return ApiKind.OTHER

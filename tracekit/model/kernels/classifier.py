@@ -50,8 +50,8 @@ class Classifier:
             reduction=collective.reduction,
             dtype=collective.dtype,
             algorithm=collective.algorithm,
-            fused=kind is KernelKind.CUSTOM_COMM and CUSTOM_COMM_FUSED.search(head) is not None,
-            multicast=kind.is_comm and MULTICAST.search(head) is not None,
+            fused=kind is KernelKind.CUSTOM_COMM and _found(CUSTOM_COMM_FUSED, head),
+            multicast=kind.is_comm and _found(MULTICAST, head),
             family=_family(whole),
         )
 
@@ -96,11 +96,16 @@ def _override(kind: KernelKind | str, pattern: str) -> tuple[KernelKind, re.Patt
         raise UsageError(msg) from error
 
 
+def _found(pattern: str, name: str) -> bool:
+    """Search a name; `re` keeps the patterns that were needed, and few traces need all of them."""
+    return re.search(pattern, name) is not None
+
+
 def _kind(head: str, whole: str) -> KernelKind:
     """First class whose pattern is in the head, else in head and templates together."""
     for text in dict.fromkeys((head, whole)):
         for kind, pattern in RULES:
-            if pattern.search(text):
+            if _found(pattern, text):
                 # PyTorch casts and copies through elementwise kernels: only the template tells.
                 copies = kind is KernelKind.ELEMENTWISE and "copy_kernel" in whole
                 return KernelKind.COPY if copies else kind
@@ -118,7 +123,7 @@ def _collective(kind: KernelKind, head: str) -> Collective:
 
 def _family(whole: str) -> str | None:
     """Library or generator the name points at."""
-    return next((family for family, pattern in FAMILIES if pattern.search(whole)), None)
+    return next((family for family, pattern in FAMILIES if _found(pattern, whole)), None)
 
 
 _DEFAULT = Classifier()

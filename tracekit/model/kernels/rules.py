@@ -10,8 +10,6 @@ as in ``n(?<![a-z]n)vls_``: a pattern that begins with a lookbehind cannot skip 
 
 from __future__ import annotations
 
-import re
-
 from tracekit.model.kernels.kinds import KernelKind
 
 __all__ = ["CUSTOM_COMM_FUSED", "FAMILIES", "MULTICAST", "RULES"]
@@ -24,7 +22,7 @@ _DEQUANT = (
 _NORM = r"(?:rms|layer|group|batch|instance|l2|qk|add)_?norm|l(?<![a-z]l)n_(?:fwd|bwd)|gammabeta"
 _ACTIVATION = r"act_and_mul|silu|swiglu|geglu|gelu|r(?<![a-z]r)elu|activation_kernel|activation::"
 
-_TABLE: tuple[tuple[KernelKind, str], ...] = (
+RULES: tuple[tuple[KernelKind, str], ...] = (
     # TorchInductor spells the fused operators into the name: only its prefix tells the class.
     (_K.DEQUANT, r"^triton_(?:poi|per|red)_fused.*dequantize"),
     (_K.GEMM, r"^triton_(?:tem_fused_)?_*(?:add|b|scaled_)?mm"),
@@ -122,40 +120,33 @@ _TABLE: tuple[tuple[KernelKind, str], ...] = (
     (_K.REDUCTION, r"reduce|soft_?max|nll_loss|cross_entropy|argmax"),
     (_K.ELEMENTWISE, r"elementwise|pointwise|distribution_|f(?<![a-z]f)ill_kernel|triu_tril"),
 )
-
-RULES: tuple[tuple[KernelKind, re.Pattern[str]], ...] = tuple(
-    (kind, re.compile(pattern)) for kind, pattern in _TABLE
-)
 """Class and pattern for names in lower case, in matching order."""
 
-FAMILIES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (family, re.compile(pattern))
-    for family, pattern in (
-        ("inductor", r"^triton_(?:poi|per|red|mix|for|tem)_"),
-        ("nccl", r"^nccl"),
-        ("tensile", r"cijk_"),
-        ("marlin", r"marlin"),
-        ("machete", r"machete"),
-        ("deep_gemm", r"deep_gemm"),
-        ("deep_ep", r"deep_ep"),
-        ("flashinfer", r"flashinfer"),
-        ("trtllm", r"tensorrt_llm|trtllm|fmhasm\d+"),
-        ("flash_attn", r"f(?<![a-z]f)lash::|flash_(?:fwd|bwd)|flashattn"),
-        ("cudnn", r"cudnn"),
-        ("nvjet", r"^nvjet"),
-        ("xmma", r"_xmma_"),
-        ("vllm", r"vllm::"),
-        ("sglang", r"sglang|sgl_"),
-        ("bitsandbytes", r"^k(?:de)?quantizeblockwise|kgemm_4bit|kdequant_mm|kint8vectorquant"),
-        ("aten", r"at::native|^at::native|catarraybatchedcopy|^symm_mem::"),
-        ("cublas", r"cublas|splitkreduce|gemvx|gemvnsp|gemv2t"),
-        ("cutlass", r"cutlass"),
-    )
+FAMILIES: tuple[tuple[str, str], ...] = (
+    ("inductor", r"^triton_(?:poi|per|red|mix|for|tem)_"),
+    ("nccl", r"^nccl"),
+    ("tensile", r"cijk_"),
+    ("marlin", r"marlin"),
+    ("machete", r"machete"),
+    ("deep_gemm", r"deep_gemm"),
+    ("deep_ep", r"deep_ep"),
+    ("flashinfer", r"flashinfer"),
+    ("trtllm", r"tensorrt_llm|trtllm|fmhasm\d+"),
+    ("flash_attn", r"f(?<![a-z]f)lash::|flash_(?:fwd|bwd)|flashattn"),
+    ("cudnn", r"cudnn"),
+    ("nvjet", r"^nvjet"),
+    ("xmma", r"_xmma_"),
+    ("vllm", r"vllm::"),
+    ("sglang", r"sglang|sgl_"),
+    ("bitsandbytes", r"^k(?:de)?quantizeblockwise|kgemm_4bit|kdequant_mm|kint8vectorquant"),
+    ("aten", r"at::native|^at::native|catarraybatchedcopy|^symm_mem::"),
+    ("cublas", r"cublas|splitkreduce|gemvx|gemvnsp|gemv2t"),
+    ("cutlass", r"cutlass"),
 )
 """Library or generator of a name in lower case; the first match decides."""
 
-MULTICAST: re.Pattern[str] = re.compile(r"(?:ll|ld|st)mc(?![a-z])|multimem|nvls")
+MULTICAST = r"(?:ll|ld|st)mc(?![a-z])|multimem|nvls"
 """Names in lower case that show NVLink multicast."""
 
-CUSTOM_COMM_FUSED: re.Pattern[str] = re.compile(r"norm|fus(?:ed|ion)|gemm|moe_?(?:reduce|finalize)")
+CUSTOM_COMM_FUSED = r"norm|fus(?:ed|ion)|gemm|moe_?(?:reduce|finalize)"
 """Communication kernels that also do other work; names in lower case."""
