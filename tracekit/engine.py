@@ -136,8 +136,8 @@ def diagnose(
     if sum(r.tables.get("gpu_metrics", 0) for r in trace.reports) >= _MANY_SAMPLES:
         ahead += [partial(trace.ahead, sampled) for sampled in SAMPLED]
     at_once = trace.settings.get("at_once", 1)
-    each(lambda prepare: prepare(), ahead, most=at_once, stop=trace.stop)
-    head = trace.view(overview)
+    together = partial(each, _called, most=at_once, stop=trace.stop)
+    together(ahead)
 
     def answered(name: str) -> _Answer:
         tell(name)
@@ -145,7 +145,8 @@ def diagnose(
         trace.done(name)
         return answer
 
-    answers = dict(zip(names, each(answered, names, most=at_once, stop=trace.stop), strict=True))
+    head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
+    answers: dict[str, _Answer] = dict(zip(names, found, strict=True))
     findings = [finding for _, found in answers.values() for finding in found]
     tell("data quality")
     return Diagnosis(
@@ -163,6 +164,10 @@ def diagnose(
         questions={name: analysis.question for name, analysis in chosen.items()},
         pictures=pictures(trace) if with_pictures else {},
     )
+
+
+def _called(task: Callable[[], Any]) -> Any:
+    return task()
 
 
 def _in_order(report: Report) -> Report:
