@@ -12,6 +12,20 @@ from tracekit.numerics import buckets, sweeps
 
 @settings(deadline=None)
 @given(
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 2), st.integers(-2, 2))),
+    presorted=st.sampled_from([None, 1, 3]),
+)
+def test_rows_are_ordered_by_kind_and_keys(rows, presorted):
+    if presorted:
+        rows = sorted(rows, key=lambda row: row[-presorted:])
+    kinds, first, second = (np.array([row[i] for row in rows], np.int64) for i in range(3))
+    order = buckets.ordered(kinds.astype(np.uint32), [first, second])
+    expected = sorted(range(len(rows)), key=lambda i: rows[i])  # stable
+    assert expected == list(range(len(rows)) if order is None else order)
+
+
+@settings(deadline=None)
+@given(
     rows=st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 5), st.integers(-9, 9))),
     in_order=st.booleans(),
     compiled=st.booleans(),

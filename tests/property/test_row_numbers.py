@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.views.keys import counted, row_numbers
+from tracekit.views.keys import counted, looked_up, row_numbers
 
 near = st.one_of(st.none(), st.integers(-3, 3))
 far = st.one_of(st.none(), st.integers(-(1 << 62), 1 << 62))
@@ -23,6 +23,16 @@ def test_equal_rows_share_a_number_in_ascending_order(rows: list) -> None:
 @given(st.lists(st.tuples(far, near), max_size=30))
 def test_keys_far_apart_are_numbered_alike(rows: list) -> None:
     _check(pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Int16}, orient="row"))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(near, near), max_size=30), st.sets(st.tuples(near, near)))
+def test_facts_are_those_that_a_join_finds(rows: list, known: set) -> None:
+    schema = {"a": pl.Int64, "b": pl.Int16}
+    frame = pl.DataFrame(rows, schema=schema, orient="row")
+    facts = pl.DataFrame(list(known), schema=schema, orient="row").with_row_index("fact")
+    joined = frame.join(facts, on=["a", "b"], how="left", maintain_order="left")
+    assert looked_up(frame, facts, ["a", "b"]).equals(joined.select("fact"))
 
 
 @settings(deadline=None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from tracekit.numerics import sweeps
 from tracekit.numerics.jit import compiled
 
-__all__ = ["by_kind"]
+__all__ = ["by_kind", "ordered"]
 
 Int64: TypeAlias = NDArray[np.int64]
 _ROWS_PER_STEP = 10
@@ -43,6 +44,37 @@ def by_kind(
         np.take(times, order, out=moved)
         np.take(values, order, out=carried)
     return count, moved, carried
+
+
+def ordered(kinds: NDArray[np.uint32], keys: Sequence[Int64]) -> Int64 | None:
+    """Order rows by kind and then by keys.
+
+    Args:
+        kinds: uint32[n], few distinct ones.
+        keys: int64[n] each, the first one counting most; they usually ascend within each kind
+            already, which makes it cheap.
+
+    Returns:
+        int64[n], rows in order, or None where they are in order already. Rows that agree in all
+        keep their order.
+    """
+    if not _falls(kinds, keys):
+        return None
+    small = kinds.astype(np.min_scalar_type(int(kinds.max())))
+    order = np.argsort(small, kind="stable")
+    if _falls(kinds[order], [key[order] for key in keys]):
+        by: list[NDArray[Any]] = [*reversed(keys), kinds]
+        order = np.lexsort(by)
+    return order
+
+
+def _falls(kinds: NDArray[np.uint32], keys: Sequence[Int64]) -> bool:
+    """Whether any row comes before the one that stands before it."""
+    falls, tied = kinds[1:] < kinds[:-1], kinds[1:] == kinds[:-1]
+    for key in keys:
+        falls |= tied & (key[1:] < key[:-1])
+        tied &= key[1:] == key[:-1]
+    return bool(falls.any())
 
 
 def _ordered(kinds: NDArray[np.uint32], times: Int64, count: Int64) -> Int64:

@@ -13,7 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import stacks
+from tracekit.numerics import buckets, stacks
+from tracekit.views.keys import row_numbers
 from tracekit.views.markers import markers
 from tracekit.views.payloads import payloads
 from tracekit.views.ranges import range_stacks, ranges
@@ -21,6 +22,8 @@ from tracekit.views.ranges import range_stacks, ranges
 __all__ = ["call_of", "communicator_sizes", "group_sizes", "host_calls", "thread_key"]
 
 NCCL_DOMAIN = "NCCL"
+CALL = ["what", "comm", "handle", "bytes", "dtype", "nranks", "rank", "group"]
+"""What a call asked for, and the group that it lies in."""
 _CALL = (
     r"^p?nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll"
     r"|Gather|Scatter|Send|Recv)$"
@@ -70,11 +73,16 @@ def host_calls(trace: Trace) -> pl.DataFrame:
         null outside groups; for GroupEnd the group that it ends); sorted by source, thread and
         start.
     """
-    parts = [_nccl_calls(trace), _marker_calls(trace)]
-    calls = pl.concat(parts).sort(
-        "source", "thread", "start_ns", "end_ns", descending=[False, False, False, True]
-    )
-    return _with_groups(calls)
+    # In the order of their names.
+    return _with_groups(pl.concat([_in_order(_marker_calls(trace)), _in_order(_nccl_calls(trace))]))
+
+
+def _in_order(calls: pl.DataFrame) -> pl.DataFrame:
+    """Sort the calls of one source by thread and start, outer ones first."""
+    thread, _ = row_numbers(calls.select("report", "pid", "tid"))
+    keys = calls["start_ns"].to_numpy(), -calls["end_ns"].to_numpy()
+    order = buckets.ordered(thread, keys)
+    return calls if order is None else calls[order]
 
 
 def _nccl_calls(trace: Trace) -> pl.DataFrame:
@@ -197,9 +205,11 @@ def call_of(
         times: int64[m], ns, starts of the launching calls.
 
     Returns:
-        `calls` rows, one a launch, all-null where no call was open.
+        `CALL` columns of `calls`, one row a launch, all-null where no call was open.
     """
     mine = calls.filter(pl.col("source") == source)
+    if mine.is_empty():
+        return mine.select(CALL).clear(times.size)
     found = stacks.innermost(
         mine["start_ns"].to_numpy(),
         mine["end_ns"].to_numpy(),
@@ -207,9 +217,8 @@ def call_of(
         times,
         threads,
     )
-    # One more row, of nulls, for launches without a call.
-    nothing = calls.clear(1)
-    return pl.concat([mine, nothing])[np.where(found < 0, mine.height, found)]
+    at = pl.Series(found, dtype=pl.Int64)
+    return mine.select(pl.col(CALL).gather(at.set(at < 0, None)))
 
 
 @view(of=[host_calls])

@@ -7,8 +7,9 @@ import polars as pl
 from tracekit.model.trace import Trace, view
 from tracekit.views.activity import activity, device_ids, identified, queues
 from tracekit.views.attribution import attribution
-from tracekit.views.coll_calls import call_of, group_sizes, host_calls, thread_key
+from tracekit.views.coll_calls import CALL, call_of, group_sizes, host_calls, thread_key
 from tracekit.views.kernels import kernel_names
+from tracekit.views.keys import looked_up
 
 __all__ = ["FACTS", "comm_kernels", "launch_facts"]
 
@@ -27,7 +28,7 @@ FACTS = pl.Schema(
         "told_by": pl.Categorical(),
     }
 )
-_FIELDS = ("what", "comm", "handle", "bytes", "dtype", "nranks", "rank")
+_FIELDS = tuple(CALL[:-1])
 _NODE = ["report", "pid", "graph_node"]
 
 
@@ -50,7 +51,7 @@ def comm_kernels(trace: Trace) -> pl.DataFrame:
     own = pl.lit(None, pl.Int64) if node is None else node[at]
     work = work.with_columns(own.alias("graph_node"))
     texts = names.select("name_key", "fused", pl.col("name", "op", "family").cast(pl.Categorical))
-    return work.join(texts, on="name_key", how="left", maintain_order="left")
+    return work.hstack(looked_up(work, texts, ["name_key"]))
 
 
 @view("graph_nodes", of=[comm_kernels])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.kernels import classify
 from tracekit.model.trace import Trace, view
+from tracekit.numerics.buckets import ordered
 from tracekit.views.activity import activity
 from tracekit.views.coll_calls import communicator_sizes
 from tracekit.views.coll_launches import comm_kernels, launch_facts
 from tracekit.views.kernels import shapes
-from tracekit.views.keys import row_numbers
+from tracekit.views.keys import looked_up, row_numbers
 
 __all__ = [
     "COLLECTIVES",
@@ -103,7 +106,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
         pid) over the trace, ``rank`` is the number the library gave, null when unknown.
     """
     rows = comm_kernels(trace).hstack(launch_facts(trace))
-    rows = rows.join(_name_facts(rows), on="name_key", how="left", maintain_order="left")
+    rows = rows.hstack(looked_up(rows, _name_facts(rows), ["name_key"]))
     rows = rows.with_columns(
         _rank_ids(rows),
         pl.coalesce("what", "op").alias("_op"),
@@ -112,9 +115,9 @@ def collectives(trace: Trace) -> pl.DataFrame:
         pl.col("graph_node").is_not_null().alias("in_graph"),
     )
     rows = rows.drop("op").rename({"_op": "op"})
-    rows = _with_grid(trace, _with_communicator(rows))
-    rows = _with_sizes(rows, communicator_sizes(trace))
-    return _with_sequence(rows).select(list(COLLECTIVES)).cast(COLLECTIVES)
+    inits = communicator_sizes(trace)
+    rows = _with_grid(trace, _with_communicator(rows, inits))
+    return _in_sequence(_with_sizes(rows)).cast(COLLECTIVES)
 
 
 def _name_facts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -143,18 +146,21 @@ def _conflict() -> pl.Expr:
     )
 
 
-def _with_communicator(rows: pl.DataFrame) -> pl.DataFrame:
-    """Name the communicator; by order of first use on its rank where no id is known."""
+def _with_communicator(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:
+    """Name the communicator, by order of first use on its rank where no id is known.
+
+    And add the number of its ranks and the own rank, as its creation or the call said.
+    """
+    ids = rows["comm"].drop_nulls().unique().sort()
+    names = pl.Series("_id", [f"0x{c:016x}" for c in ids], pl.Categorical)
+    known = pl.DataFrame([ids, names]).with_row_index("_number")
+    rows = rows.join(known.drop("_id"), on="comm", how="left", maintain_order="left").drop("comm")
     rows = _with_stream_s_communicator(rows)
-    rows = rows.with_columns(pl.col("comm").is_not_null().alias("comm_known"))
-    ids = rows["comm"].drop_nulls().unique().to_list()
-    known = pl.DataFrame({"comm": ids, "_id": [f"0x{c:016x}" for c in ids]}).cast(_NAMED)
-    rows = rows.join(known, on="comm", how="left", maintain_order="left")
-    label = pl.coalesce("_id", _in_order_of_use(rows)).alias("comm")
-    return rows.with_columns(label, pl.col("comm").alias("comm_id"))
-
-
-_NAMED = pl.Schema({"comm": pl.UInt64(), "_id": pl.Categorical()})
+    rows = rows.with_columns(pl.col("_number").is_not_null().alias("comm_known"))
+    inits = inits.join(known.drop("_id"), on="comm", how="left", maintain_order="left")
+    rows = _with_ranks(rows, inits)
+    ids = known["_id"].gather(rows["_number"]) if known.height else known["_id"].clear(rows.height)
+    return rows.with_columns(pl.coalesce(ids, _in_order_of_use(rows)).alias("comm"))
 
 
 def _in_order_of_use(rows: pl.DataFrame) -> pl.Series:
@@ -183,14 +189,12 @@ def _in_order_of_use(rows: pl.DataFrame) -> pl.Series:
 def _with_stream_s_communicator(rows: pl.DataFrame) -> pl.DataFrame:
     """Give NCCL kernels of unknown calls the one communicator that their stream serves."""
     on = ["rank_id", "stream"]
-    served = (
-        rows.drop_nulls("comm")
-        .group_by(on)
-        .agg(pl.when(pl.col("comm").n_unique() == 1).then(pl.col("comm").first()).alias("_served"))
-    )
-    rows = rows.join(served, on=on, how="left", maintain_order="left")
-    taken = pl.when(pl.col("family") == "nccl").then("_served")
-    return rows.with_columns(pl.coalesce("comm", taken).alias("comm")).drop("_served")
+    number, pairs = row_numbers(rows.select(*on, "_number"))
+    only = pl.when(pl.len() == 1).then(pl.col("_number").first()).alias("_served")
+    served = pairs.drop_nulls("_number").group_by(on).agg(only)
+    of_pair = pairs.join(served, on=on, how="left", maintain_order="left")["_served"]
+    taken = pl.when(pl.col("family") == "nccl").then(of_pair.gather(number))
+    return rows.with_columns(pl.coalesce("_number", taken).alias("_number"))
 
 
 def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
@@ -199,9 +203,9 @@ def _with_grid(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(grids[shapes(trace).row[rows["row"].to_numpy()]])
 
 
-def _with_sizes(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:
+def _with_sizes(rows: pl.DataFrame) -> pl.DataFrame:
     """The whole message, from the ranks of the communicator where the size is per rank."""
-    rows = _with_ranks(rows, inits)
+    rows = rows.with_columns(pl.col("nranks").max().over("comm"))
     at_least = pl.max_horizontal("nranks", pl.col("rank_id").n_unique().over("comm"))
     per_rank = pl.col("op").is_in(PER_RANK_OPS) & (pl.col("told_by") == "payload")
     factor = pl.when(per_rank.fill_null(value=False)).then(at_least).otherwise(1)
@@ -216,31 +220,58 @@ def _with_sizes(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:
 
 def _with_ranks(rows: pl.DataFrame, inits: pl.DataFrame) -> pl.DataFrame:
     """Number of ranks and own rank as the creation of the communicator, or the call, said."""
-    by_comm = inits.drop_nulls("comm").rename({"comm": "comm_id"})
-    by_id = by_comm.group_by("comm_id").agg(pl.col("nranks").max().alias("_by_id"))
-    own = by_comm.group_by("report", "pid", "comm_id").agg(
+    by_comm = inits.drop_nulls("_number")
+    by_id = by_comm.group_by("_number").agg(pl.col("nranks").max().alias("_by_id"))
+    own = by_comm.group_by("report", "pid", "_number").agg(
         pl.when(pl.len() == 1).then(pl.col("rank").first()).alias("_own_rank")
     )
     handles = inits.drop_nulls("handle").group_by("report", "pid", "handle")
     by_handle = handles.agg(
         pl.col("nranks").max().alias("_by_handle"), pl.col("rank").max().alias("_handle_rank")
     )
-    rows = rows.join(by_id, on="comm_id", how="left", maintain_order="left")
-    rows = rows.join(own, on=["report", "pid", "comm_id"], how="left", maintain_order="left")
-    rows = rows.join(by_handle, on=["report", "pid", "handle"], how="left", maintain_order="left")
+    process = ["report", "pid"]
+    found = rows.select("nranks", "rank").hstack(
+        [
+            *looked_up(rows, by_id, ["_number"]),
+            *looked_up(rows, own, [*process, "_number"]),
+            *looked_up(rows, by_handle, [*process, "handle"]),
+        ]
+    )
     return rows.with_columns(
-        pl.coalesce("_by_id", "_by_handle", "nranks").max().over("comm").alias("nranks"),
-        pl.coalesce("_own_rank", "_handle_rank", "rank").alias("rank"),
+        found.select(
+            pl.coalesce("_by_id", "_by_handle", "nranks").alias("nranks"),
+            pl.coalesce("_own_rank", "_handle_rank", "rank").alias("rank"),
+        )
     )
 
 
-def _with_sequence(rows: pl.DataFrame) -> pl.DataFrame:
-    """Number the kernels of a communicator on a rank by launch, or by start if one is missing."""
-    over = ["comm", "rank_id"]
-    complete = pl.col("launch_start_ns").null_count().over(over) == 0
-    order = pl.when(complete).then("launch_start_ns").otherwise("start_ns")
-    rows = rows.with_columns(order.alias("_order")).sort(*over, "_order", "start_ns", "activity")
-    return rows.with_columns(pl.int_range(pl.len()).over(over).cast(pl.UInt32).alias("seq"))
+def _in_sequence(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sort by communicator and rank, and number their kernels by launch.
+
+    Where a launch is missing, by start.
+    """
+    number, n = _of_communicator(rows)
+    start, unknown = rows["start_ns"].to_numpy(), rows["launch_start_ns"].is_null().to_numpy()
+    incomplete = np.bincount(number[unknown], minlength=n) > 0
+    launch = rows["launch_start_ns"].fill_null(0).to_numpy()
+    time = np.where(incomplete[number], start, launch)
+    order = ordered(number, (time, start, rows["activity"].to_numpy().astype(np.int64)))
+    columns = [name for name in COLLECTIVES if name != "seq"]
+    rows = rows.select(columns) if order is None else rows.select(columns)[order]
+    count = np.bincount(number, minlength=n)
+    seq = np.arange(number.size) - np.repeat(np.cumsum(count) - count, count)
+    return rows.with_columns(pl.Series("seq", seq, pl.UInt32)).select(list(COLLECTIVES))
+
+
+def _of_communicator(rows: pl.DataFrame) -> tuple[NDArray[np.uint32], int]:
+    """Number the pairs of a communicator, in the order of names, and a rank; and how many."""
+    names = rows["comm"].unique().sort()
+    at = names.to_physical().to_numpy()
+    place = np.zeros(int(at.max(initial=0)) + 1, np.uint32)
+    place[at] = np.arange(at.size)
+    comm = pl.Series("comm", place[rows["comm"].to_physical().to_numpy()])
+    number, pairs = row_numbers(rows.select(comm, "rank_id"))
+    return number, pairs.height
 
 
 @view("memcpy", of=[activity])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from tracekit.numerics import joins
 
-__all__ = ["counted", "row_numbers"]
+__all__ = ["counted", "looked_up", "row_numbers"]
 
 _CELLS_PER_ROW = 4
 _FREE_CELLS = 1 << 16
@@ -46,6 +47,22 @@ def row_numbers(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
     found = joins.renumber(number, cells)
     columns = [f.values(found // stride) for f, stride in zip(fields, strides, strict=True)]
     return number, pl.DataFrame(columns)
+
+
+def looked_up(rows: pl.DataFrame, facts: pl.DataFrame, on: Sequence[str]) -> pl.DataFrame:
+    """Return the facts on each row: what a left join would add to rows of few distinct keys.
+
+    Args:
+        rows: Has the columns `on`, integers; a null matches nothing.
+        facts: The same columns, no two rows alike, and others.
+        on: Keys.
+
+    Returns:
+        The other columns of `facts`, one row a row of `rows`.
+    """
+    number, distinct = row_numbers(rows.select(on))
+    found = distinct.join(facts, on=on, how="left", maintain_order="left").drop(on)
+    return found[number] if rows.height else found
 
 
 def counted(column: pl.Series) -> pl.DataFrame:
