@@ -88,7 +88,7 @@ def _redacted(trace: Trace, loader: RunLoader, *, keep_nvtx: bool) -> Trace:
     return Trace(
         RedactedLoader(loader, keep_nvtx=keep_nvtx),
         tuple(redacted_report(r) for r in trace.reports),
-        tuple(redacted_gpu(g) for g in trace.gpus),
+        lambda: tuple(redacted_gpu(g) for g in trace.gpus),
         trace.alignment,
         settings=trace.settings,
     )

@@ -57,6 +57,14 @@ def test_d11_unused_gpus_are_not_averaged_in(diagnose):
     assert [g.index for g in d.gpus if g.used] == [1, 6]
 
 
+def test_d11_devices_that_no_table_describes_are_gpus_of_their_own(diagnose):
+    e = Export().gpu(0).memcpy(5, 10, device=7)
+    e.kernel(0, 10, "nvjet_tst_64x8", device=0).kernel(0, 10, "nvjet_tst_64x8", device=5)
+    d = diagnose(e)
+    assert [(g.index, g.used) for g in d.gpus] == [(0, True), (1, True), (2, True)]
+    assert {g.gpu: g.busy_ns for g in d.overview.gpus} == {0: 10, 1: 10, 2: 5}
+
+
 def test_d12_a_second_cupti_user_is_quoted(diagnose):
     e = Export().call(0, 5, "cudaLaunchKernel", correlation=1)
     text = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED in /usr/lib/libcupti.so"

@@ -112,4 +112,5 @@ def anonymous(trace: Trace, *, hash_names: bool = False) -> tuple[Trace, Anonymo
     """
     loader = AnonymousLoader(trace, hash_names=hash_names)
     settings = trace.settings
-    return Trace(loader, trace.reports, trace.gpus, trace.alignment, settings=settings), loader
+    twin = Trace(loader, trace.reports, lambda: trace.gpus, trace.alignment, settings=settings)
+    return twin, loader

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -47,12 +48,13 @@ class RunLoader:
         self._offsets = tuple(offsets_ns or (0 for _ in readers))
         self._window = window
         self._keys: dict[tuple[int | str, ...], int] = {}
+        self._gpus: list[Gpu] = []
+        self._lock = threading.Lock()
         self._by_device = self._map_devices()
 
-    @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """The physical GPUs, by index."""
-        return self._gpus
+        """Return the physical GPUs, by index; those that no report describes once work was read."""
+        return tuple(self._gpus)
 
     def load(self, name: str) -> pl.DataFrame:
         """Return the canonical frame `name` of all reports."""
@@ -144,16 +146,21 @@ class RunLoader:
         return None if type_id is None else ids.get(type_id & 0xFF)
 
     def _with_gpu(self, index: int, frame: pl.DataFrame) -> pl.DataFrame:
-        known = self._by_device[index]
         if "pid" not in frame.columns:
             frame = frame.with_columns(pl.lit(None, pl.UInt32).alias("pid"))
-        of = [frame["pid"], frame["device"]]
-        gpu = looked_up("gpu", of, lambda pid, d: known.get((pid, d), known.get((None, d))))
+        gpu = self._gpu_of_work(index, frame)
+        homeless = frame["device"].filter(gpu.is_null()).drop_nulls() if gpu.null_count() else ()
+        if len(homeless):
+            self._number_others(index, set(homeless))
+            gpu = self._gpu_of_work(index, frame)
         return frame.with_columns(gpu)
+
+    def _gpu_of_work(self, index: int, frame: pl.DataFrame) -> pl.Series:
+        known, of = self._by_device[index], [frame["pid"], frame["device"]]
+        return looked_up("gpu", of, lambda pid, d: known.get((pid, d), known.get((None, d))))
 
     def _map_devices(self) -> list[dict[tuple[int | None, int], int]]:
         """Number the physical GPUs of all reports; return (pid, ordinal) -> index per report."""
-        gpus: list[Gpu] = []
         self._gpu_ids: list[dict[int, int]] = []
         maps: list[dict[tuple[int | None, int], int]] = []
         for i, reader in enumerate(self._readers):
@@ -161,27 +168,35 @@ class RunLoader:
             for row in reader.load("gpus").sort("id").iter_rows(named=True):
                 key = _physical(i, row.get("_uuid"), row.get("_bus"), row["id"])
                 if key not in self._keys:
-                    self._keys[key] = len(gpus)
-                    gpus.append(_gpu(len(gpus), row))
+                    self._keys[key] = len(self._gpus)
+                    self._gpus.append(_gpu(len(self._gpus), row))
                 ids[row["id"]] = self._keys[key]
-            maps.append(self._ordinals(i, reader, ids, gpus))
-            self._gpu_ids.append(ids or {d: g for (_, d), g in maps[-1].items()})
-        self._gpus = tuple(gpus)
+            known: dict[tuple[int | None, int], int] = {(None, d): g for d, g in ids.items()}
+            for row in reader.load("cuda_devices").iter_rows(named=True):
+                if row.get("gpu_id") in ids:
+                    known[(row.get("pid"), row["device"])] = ids[row["gpu_id"]]
+            maps.append(known)
+            if not known:
+                self._number_seen(i, reader, known)
+            self._gpu_ids.append(ids or {d: g for (_, d), g in known.items()})
         return maps
 
-    def _ordinals(
-        self, index: int, reader: ReportReader, ids: dict[int, int], gpus: list[Gpu]
-    ) -> dict[tuple[int | None, int], int]:
-        known: dict[tuple[int | None, int], int] = {(None, d): g for d, g in ids.items()}
-        for row in reader.load("cuda_devices").iter_rows(named=True):
-            if row.get("gpu_id") in ids:
-                known[(row.get("pid"), row["device"])] = ids[row["gpu_id"]]
+    def _number_others(self, index: int, devices: set[int]) -> None:
+        """Number the devices that worked and that no report describes, if any of these is one."""
+        with self._lock:
+            if devices - {d for _, d in self._by_device[index]}:
+                # All of them, so that the numbers do not depend on which table is read first.
+                for i, reader in enumerate(self._readers):
+                    self._number_seen(i, reader, self._by_device[i])
+
+    def _number_seen(
+        self, index: int, reader: ReportReader, known: dict[tuple[int | None, int], int]
+    ) -> None:
         seen = {d for table in _DEVICE_TABLES for d in reader.devices(table)}
         for device in sorted(seen - {d for _, d in known}):
-            known[(None, device)] = len(gpus)
-            self._keys[("device", index, device)] = len(gpus)
-            gpus.append(Gpu(len(gpus)))
-        return known
+            known[(None, device)] = len(self._gpus)
+            self._keys[("device", index, device)] = len(self._gpus)
+            self._gpus.append(Gpu(len(self._gpus)))
 
 
 def _physical(report: int, uuid: str | None, bus: str | None, gpu_id: int) -> tuple[int | str, ...]:

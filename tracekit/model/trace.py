@@ -40,7 +40,8 @@ class Trace:
     Args:
         loader: Where frames come from.
         reports: The input files.
-        gpus: Physical GPUs; position = ``gpu`` column.
+        gpus: Physical GPUs; position = ``gpu`` column. Or what gives them: some are known only
+            once their work was read.
         alignment: One entry a report.
         allowed: Tables that may be read; None for all.
     """
@@ -49,7 +50,7 @@ class Trace:
         self,
         loader: Loader,
         reports: tuple[Report, ...],
-        gpus: tuple[Gpu, ...] = (),
+        gpus: tuple[Gpu, ...] | Callable[[], tuple[Gpu, ...]] = (),
         alignment: tuple[Alignment, ...] = (),
         *,
         allowed: frozenset[str] | None = None,
@@ -57,13 +58,18 @@ class Trace:
     ) -> None:
         self._loader = loader
         self.reports = reports
-        self.gpus = gpus
+        self._gpus = gpus if callable(gpus) else lambda: gpus
         self.alignment = alignment or tuple(
             Alignment(r.index, 0, None, 0, "one session") for r in reports[:1]
         )
         self.settings: Mapping[str, Any] = settings or {}
         self._allowed = allowed
         self._store = Store()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The physical GPUs; position = ``gpu`` column."""
+        return self._gpus()
 
     def has(self, name: str) -> bool:
         """Return whether any report holds a row of table `name`, declared or not."""
@@ -172,7 +178,7 @@ class Trace:
         twin = Trace(
             self._loader,
             self.reports,
-            self.gpus,
+            self._gpus,
             self.alignment,
             allowed=tables,
             settings=self.settings,
