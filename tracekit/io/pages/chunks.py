@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from tracekit.io.pages import fields as f
 from tracekit.io.pages import kernels, walk
+from tracekit.io.pages.frames import Columns
 from tracekit.io.pages.plan import Plan, UnusualTableError
 
-__all__ = ["CHUNK_BYTES", "Chunk", "Decoder", "Room", "find_leaves"]
+__all__ = ["CHUNK_BYTES", "Chunk", "Decoder", "Room", "choose", "find_leaves"]
 
 CHUNK_BYTES = 4 << 20
 """Size of the leaf pages that are decoded at a time."""
@@ -55,22 +56,19 @@ def find_leaves(geometry: NDArray[np.int64], root: int) -> NDArray[np.int64]:
 
 
 class Room:
-    """Memory for the columns of a chunk, used for one chunk after another.
+    """Memory for what a chunk does not store in place, used for one chunk after another.
 
     Attributes:
-        fields: int64[slots, PLAN_FIELDS]: those of the plan, with the places in `arena`.
-        arena: uint8: the columns, one after another.
-        nulls: uint8[slots, cells]: 1 where null; zero before use.
+        columns: Memory for the columns, where they have no place yet.
         entries: int64: where each text begins in `text`.
         text: uint8: texts.
     """
 
     def __init__(self, plan: Plan) -> None:
         """Start without memory; `fit` allocates it."""
-        self.fields = plan.slot_fields.copy()
-        self._texts = int(np.isin(self.fields[:, f.KIND], [f.TEXT, f.BINARY]).sum())
-        self.nulls = np.zeros((self.fields.shape[0], 0), np.uint8)
-        self.arena = self.text = np.empty(0, np.uint8)
+        self._plan = plan
+        self.columns = Columns(plan, 0)
+        self.text = np.empty(0, np.uint8)
         self.entries = np.empty(0, np.int64)
 
     def fit(self, cells: int, text_bytes: int) -> None:
@@ -80,18 +78,13 @@ class Room:
             cells: Rows of the chunk.
             text_bytes: Bytes of text to begin with.
         """
-        if self._texts and self.text.size < text_bytes:
+        plan = self._plan
+        if plan.texts and self.text.size < text_bytes:
             self.text = np.empty(text_bytes, np.uint8)
-        if cells <= self.nulls.shape[1]:
-            return
-        most, size = cells + cells // 8, 0
-        for slot in self.fields:
-            slot[f.BYTE0] = size
-            # Eight bytes more, because the last value is stored as eight; then to a cache line.
-            size += (most * int(slot[f.WIDTH]) + 8 + 63) // 64 * 64
-        self.arena = np.empty(size, np.uint8)
-        self.nulls = np.zeros((self.fields.shape[0], most), np.uint8)
-        self.entries = np.empty(most * self._texts + 2, np.int64)
+        if plan.texts and self.entries.size < cells * plan.texts + 2:
+            self.entries = np.empty((cells + cells // 8) * plan.texts + 2, np.int64)
+        if plan.is_filtered and self.columns.most_rows < cells:
+            self.columns = Columns(plan, cells + cells // 8)
 
 
 def count_rows(geometry: NDArray[np.int64], root: int, threads: int) -> int:
@@ -124,7 +117,7 @@ class Chunk:
         rows: Rows that passed the filters.
         first_id: Row id of its first row.
         last_id: Row id of its last row.
-        room: Holds the columns.
+        room: Holds the texts, and the columns if they are not in place.
         texts: Number of distinct texts.
         text_used: Bytes of them, each with a zero byte after it.
         losses: int64[2, slots]; see `fields`.
@@ -140,11 +133,6 @@ class Chunk:
     text_used: int
     losses: NDArray[np.int64]
     probes: NDArray[np.int64]
-
-    def column(self, slot: int) -> NDArray[np.uint8]:
-        """Return the stored bytes of a slot, valid as long as the room is not used again."""
-        start, width = (int(self.room.fields[slot, i]) for i in (f.BYTE0, f.WIDTH))
-        return self.room.arena[start : start + self.rows * width]
 
     def nulls(self, slot: int) -> int:
         """Return how many values of a slot are null."""
@@ -168,21 +156,44 @@ class Decoder:
         layouts = MOST_LAYOUTS + most_cells
         self._buffer = np.empty(f.LEAD + pages * page + f.TAIL, np.uint8)
         self._buffer[: f.LEAD] = 0
-        self._layouts = np.zeros((layouts, slots, f.LAYOUT_FIELDS), np.int64)
+        self._layouts = np.zeros((layouts, slots + 1, f.LAYOUT_FIELDS), np.int64)
         self._heads = np.zeros((layouts, f.HEAD_FIELDS), np.int64)
         self._index = np.zeros(1 << f.INDEX_BITS, np.int64)
         self._cells = np.empty((3, f.BATCH_CELLS + most_cells), np.int64)
         self._seen = np.empty((1 << f.SEEN_BITS, f.SEEN_BYTES // 8), np.int64)
-        self._next_layout = 1
 
-    def decode(self, leaves: NDArray[np.int64], probes: int, seed: int, room: Room) -> Chunk:
-        """Decode a chunk.
+    def load(self, leaves: NDArray[np.int64]) -> int:
+        """Read a chunk from the file.
 
         Args:
             leaves: Its pages.
-            probes: Number of rows, chosen at random, whose row ids to report.
-            seed: Seed of the choice.
-            room: Receives the columns.
+
+        Returns:
+            Rows of the table in it.
+
+        Raises:
+            UnusualTableError: Some page is no leaf.
+        """
+        return _checked(walk.load_leaves(self._geometry, leaves, self._buffer))
+
+    def decode(
+        self,
+        leaves: NDArray[np.int64],
+        cells: int,
+        chosen: NDArray[np.int64],
+        columns: Columns,
+        start: int,
+        room: Room,
+    ) -> Chunk:
+        """Decode the chunk that was loaded.
+
+        Args:
+            leaves: Its pages.
+            cells: From `load`.
+            chosen: int64[probes, 3]: the rows to report; see `choose`.
+            columns: Receives the columns.
+            start: Row of them at which the chunk begins.
+            room: Receives the texts.
 
         Returns:
             The decoded chunk.
@@ -190,21 +201,20 @@ class Decoder:
         Raises:
             UnusualTableError: The pages hold something that the kernels do not handle.
         """
-        cells = _checked(walk.load_leaves(self._geometry, leaves, self._buffer))
-        room.fit(cells, leaves.size * int(self._geometry[f.PAGE]) + 16)
-        losses = np.zeros((2, room.fields.shape[0]), np.int64)
-        chosen = _chosen(cells, probes, seed)
+        plan = self._plan
+        fields = plan.slot_fields.copy()
+        columns.place(fields, start)
+        losses = np.zeros((2, fields.shape[0]), np.int64)
         counters = np.zeros(f.COUNTERS, np.int64)
         counters[f.LAST_ID] = f.NO_ID
-        counters[f.LAYOUTS] = self._next_layout
-        self._seen[:, 0] = 0
-        plan = self._plan
+        if plan.texts:
+            self._seen[:, 0] = 0
         room.text, code = kernels.decode(
             self._geometry,
             leaves,
             self._buffer,
             plan.slots,
-            room.fields,
+            fields,
             plan.filters,
             plan.members,
             chosen,
@@ -212,8 +222,6 @@ class Decoder:
             self._heads,
             self._index,
             self._cells,
-            room.arena,
-            room.nulls,
             losses,
             room.entries,
             self._seen,
@@ -221,7 +229,6 @@ class Decoder:
             counters,
         )
         _checked(code)
-        self._next_layout = int(counters[f.LAYOUTS])
         return Chunk(
             cells=cells,
             rows=int(counters[f.ROWS]),
@@ -235,8 +242,17 @@ class Decoder:
         )
 
 
-def _chosen(cells: int, probes: int, seed: int) -> NDArray[np.int64]:
-    """The probes of a chunk, their answers open."""
+def choose(cells: int, probes: int, seed: int) -> NDArray[np.int64]:
+    """Choose the probes of a chunk at random.
+
+    Args:
+        cells: Rows of the chunk.
+        probes: Number of rows whose row ids to report.
+        seed: Seed of the choice.
+
+    Returns:
+        int64[probes, 3]: the probes, their answers open; see `fields`.
+    """
     chosen = np.zeros((min(probes, cells), 3), np.int64)
     if chosen.size:
         order = np.random.default_rng(seed).choice(cells, chosen.shape[0], replace=False)

@@ -25,6 +25,9 @@ from tracekit.io.pages.words import (
     put_int,
 )
 
+ANY = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""The span of a dtype that holds every integer."""
+
 
 @register_jitable
 def _value(at: f.Int, place: f.Int) -> Any:
@@ -161,6 +164,10 @@ def store_plain(
     at: f.Int, layout: f.Int, slot: f.Int, n: f.Int, low: f.Int, span: Any, out: f.Int, width: f.Int
 ) -> bool:
     """Store integers none of which is NULL; False as soon as one is out of range."""
+    if span == ANY:
+        for i in range(n):
+            put_int(out + width * i, _value(int_at(at + 8 * i), int_at(layout + 8 * i) + slot))
+        return True
     for i in range(n):
         value = _value(int_at(at + 8 * i), int_at(layout + 8 * i) + slot)
         if np.uint64(value - low) > span:
@@ -204,6 +211,11 @@ def store_uniform(
     """As `store_plain` and `store_parts`, for rows of one layout."""
     word, rest = int_at(place + 8 * f.PLACE), int_at(place + 8 * f.REST)
     end, shift, inside = word >> f.END_AT, (word >> f.SHIFT_AT) & 63, -(word & 1)
+    if span == ANY and inside != 0 and right == 0 and bits == -1 and add == 0:
+        for i in range(n):
+            raw = big_at(int_at(at + 8 * i) + end)
+            put_int(out + width * i, (raw << shift) >> shift)
+        return True
     for i in range(n):
         raw = big_at(int_at(at + 8 * i) + end)
         value = ((raw << shift) >> shift) & inside | rest
@@ -278,14 +290,6 @@ def store_ids(
             put_byte(nulls + i, 1)
             lost += 1
     return lost
-
-
-@register_jitable
-def store_empty(n: f.Int, out: f.Int, width: f.Int, nulls: f.Int) -> None:
-    """Store nothing but NULL."""
-    for i in range(n):
-        put_int(out + width * i, 0)
-        put_byte(nulls + i, 1)
 
 
 @register_jitable

@@ -20,9 +20,10 @@ FD, PAGE, USABLE, PAGES, ALONE, KEY_BYTES = range(6)
 
 # Fields of `plan`, one row per slot (a column to store or to filter by). WIDTH 0 is not stored.
 # What is stored of an integer is ((value >> RIGHT) & BITS) + ADD. NEXT is another slot of the same
-# column, or -1.
-KIND, WIDTH, LOW, HIGH, DEFAULT, DEFAULT_STATE, BYTE0, RIGHT, BITS, ADD, NEXT = range(11)
-PLAN_FIELDS = 11
+# column, or -1. OUT and GAPS are addresses: of the first value, and of a byte per row that becomes
+# 1 where it is null.
+KIND, WIDTH, LOW, HIGH, DEFAULT, DEFAULT_STATE, OUT, GAPS, RIGHT, BITS, ADD, NEXT = range(12)
+PLAN_FIELDS = 12
 INTEGER, FLOAT, TEXT, BINARY, ROWID = range(5)
 
 # State of a value in a layout, and of a default. UNKNOWN: not worked out here.
@@ -32,17 +33,20 @@ VALUE, NULL, AS_FLOAT, UNKNOWN = range(4)
 # record; its state; how far to shift for its sign; from END_AT on where it ends, less 8, counted
 # from the payload. REST is the value if it is not in the record, of a text its length.
 PLACE, REST = range(2)
+# Behind the slots comes what they hold together: the slots without a plain value, and those
+# without any, a bit each.
 LAYOUT_FIELDS = 2
+SPECIAL, EMPTY = range(2)
 STATE_AT, SHIFT_AT, END_AT = 1, 8, 16
 SLOT_BYTES = 8 * LAYOUT_FIELDS
 
 # Fields of `heads[layout]`: the header's first bytes; bytes of the payload that are needed; offset
-# after the last column parsed; how much may follow it; slots that hold no plain value, and those
-# that hold none, a bit each.
-KEY, NEED, TOTAL, ROOM, SPECIAL, EMPTY = 0, 4, 5, 6, 7, 8
-HEAD_FIELDS = 9
+# after the last column parsed; how much may follow it. Layout 0 is that of a record that spills.
+KEY, NEED, TOTAL, ROOM = 0, 4, 5, 6
+HEAD_FIELDS = 8
+NO_KEY = 256  # the lowest byte of a header, its length, is not 0 unless there are no other bytes
 HEAD_BYTES = 8 * HEAD_FIELDS
-LAST_BIT = 63  # stands for all further slots: never empty, always special
+LAST_BIT = 63  # stands for all further slots: never empty, always special, never in one place
 
 # Fields of `filters`, bounds inclusive; MODE says how to look in `members`.
 SLOT, FROM, TO, MODE, START, COUNT = range(6)
@@ -58,15 +62,17 @@ ORDINAL, PROBE_ID, PROBE_ROW = range(3)
 
 # Counters of a chunk.
 ROWS, CELLS, TEXT_USED, SPILLED, FIRST_ID, LAST_ID, PROBE, LAYOUTS, TEXTS = range(9)
-# Of the rows that wait to be stored: their number; slots special in any, and empty in all of them;
-# whether not all have one layout.
-WAITING, ANY_SPECIAL, ALL_EMPTY, MIXED_LAYOUTS = range(9, 13)
+# Rows that wait to be stored. Of the chunk's layouts: slots special in any, empty in all, and not
+# in the same place in all of them.
+WAITING, ANY_SPECIAL, ALL_EMPTY, VARIED = range(9, 13)
 COUNTERS = 13
 NO_ID = -(1 << 63)
 
 # Rows of `losses`: values out of the range of their dtype; all nulls.
 OUT_OF_RANGE, NULLS = range(2)
 
+LINE_BYTES = 64  # of the processor's cache
+AHEAD_BYTES = 512  # how far before a cell to fetch memory; cells mostly fill a page from its end on
 LEAD = 16  # bytes before the first page in a buffer, for loads that end inside the page
 TAIL = 64  # bytes after the last one
 MOST_KEY_BYTES = 32

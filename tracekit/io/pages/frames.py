@@ -1,4 +1,4 @@
-"""Chunks to one frame: columns that the chunks are copied into, one after another."""
+"""Chunks to one frame: columns that the chunks are stored in, one after another."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ class Columns:
     """Columns of a frame in the making.
 
     Memory for the most rows is asked for at once and takes no room before it is written to.
+
+    Attributes:
+        most_rows: Most rows that there can be.
+        rows: Rows that have a place.
     """
 
     def __init__(self, plan: Plan, most_rows: int) -> None:
@@ -33,15 +37,30 @@ class Columns:
             plan: Which columns.
             most_rows: Most rows that there can be.
         """
-        self._plan = plan
+        self._plan, self.most_rows = plan, most_rows
+        self._slots = [slot for _, _, slot in plan.stored]
         self._values: dict[int, NDArray[Any]] = {
             slot: np.zeros(most_rows, _numpy_type(dtype)) for _, dtype, slot in plan.stored
         }
         self._is_null = {slot: np.zeros(most_rows, np.uint8) for slot in self._values}
+        values, gaps = self._values.values(), self._is_null.values()
+        self._starts = np.array(
+            [[c.ctypes.data for c in values], [c.ctypes.data for c in gaps]], np.int64
+        )
         self._nulls = dict.fromkeys(self._values, 0)
         self._texts: list[pl.Series] = [pl.Series([None], dtype=pl.String)]
         self._codes = 1
         self.rows = 0
+
+    def place(self, fields: NDArray[np.int64], start: int) -> None:
+        """Tell the decoder where to store rows.
+
+        Args:
+            fields: int64[slots, PLAN_FIELDS]: receives the addresses, valid as long as the columns.
+            start: The first row.
+        """
+        fields[self._slots, f.OUT] = self._starts[0] + start * fields[self._slots, f.WIDTH]
+        fields[self._slots, f.GAPS] = self._starts[1] + start
 
     def reserve(self, chunk: Chunk) -> tuple[int, int, int]:
         """Give the next chunk its place.
@@ -50,7 +69,7 @@ class Columns:
             chunk: The chunk after the one before.
 
         Returns:
-            What `copy` needs.
+            What `settle` needs.
         """
         place = self.rows, self._codes, len(self._texts)
         self.rows += chunk.rows
@@ -60,27 +79,31 @@ class Columns:
             self._nulls[slot] += chunk.nulls(slot)
         return place
 
-    def copy(self, chunk: Chunk, place: tuple[int, int, int]) -> None:
-        """Copy a chunk to its place; chunks can be copied at the same time.
+    def settle(self, chunk: Chunk, place: tuple[int, int, int]) -> None:
+        """Bring what is still in a chunk's room to its place; several chunks at a time if need be.
 
         Args:
             chunk: The chunk; its room can be used again afterwards.
             place: From `reserve`.
         """
         start, code, number = place
-        rows, room = slice(start, start + chunk.rows), chunk.room
+        rows = slice(start, start + chunk.rows)
         for _, dtype, slot in self._plan.stored:
-            nulls, column = chunk.nulls(slot), self._values[slot]
-            if nulls < chunk.rows:
-                column[rows] = chunk.column(slot).view(column.dtype)
+            column = self._values[slot]
+            if self._plan.is_filtered:
+                self._copy(chunk, slot, rows)
             if dtype in (pl.String, pl.Binary):
                 column[rows] += (column[rows] > 0) * column.dtype.type(code - 1)
-            elif nulls:
-                self._is_null[slot][rows] = room.nulls[slot, : chunk.rows]
-        for slot in np.flatnonzero(chunk.losses[f.NULLS]).tolist():
-            room.nulls[slot, : chunk.rows] = 0
         if chunk.texts:
             self._texts[number] = self._distinct(chunk)
+
+    def _copy(self, chunk: Chunk, slot: int, rows: slice) -> None:
+        nulls, aside = chunk.nulls(slot), chunk.room.columns
+        if nulls < chunk.rows:
+            self._values[slot][rows] = aside._values[slot][: chunk.rows]
+        if nulls:
+            self._is_null[slot][rows] = aside._is_null[slot][: chunk.rows]
+            aside._is_null[slot][: chunk.rows] = 0
 
     def frame(self) -> pl.DataFrame:
         """Return the frame, once everything was copied."""

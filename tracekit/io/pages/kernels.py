@@ -15,9 +15,9 @@ import numpy as np
 
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.batch import FAST, emit
-from tracekit.io.pages.leaves import cell, locate, new_layout
+from tracekit.io.pages.leaves import cell, locate, new_layout, recognize, survey
 from tracekit.io.pages.records import assemble, parse
-from tracekit.io.pages.words import address, u16
+from tracekit.io.pages.words import address, prefetch, u16
 from tracekit.numerics.jit import compiled
 
 
@@ -49,7 +49,8 @@ def _spilled(
     code = parse(record, np.int64(f.LEAD), payload, slots, tables[0], layouts, heads, zero)
     if code < 0:
         return text, code
-    _wait(address(record) + f.LEAD, zero, rowid, layouts, heads, cells, counters)
+    survey(tables[0], layouts, zero, counters)
+    _wait(address(record) + f.LEAD, zero, rowid, layouts, cells, counters)
     text, code = emit(cells, tables, out, probes, text, counters)
     # An array lives until its last use, and the address of its bytes is none: hence here.
     counters[f.SPILLED] += record.size - f.LEAD - f.TAIL
@@ -62,7 +63,6 @@ def _wait(
     k: f.Int,
     rowid: f.Int,
     layouts: f.Ints,
-    heads: f.Ints,
     cells: f.Ints,
     counters: f.Ints,
 ) -> None:
@@ -71,9 +71,6 @@ def _wait(
     cells[f.AT, n], cells[f.ID, n] = at, rowid
     cells[f.LAYOUT, n] = address(layouts) + k * layouts.shape[1] * f.SLOT_BYTES
     counters[f.WAITING], counters[f.LAST_ID] = n + 1, rowid
-    counters[f.ANY_SPECIAL] |= heads[k, f.SPECIAL]
-    counters[f.ALL_EMPTY] &= heads[k, f.EMPTY]
-    counters[f.MIXED_LAYOUTS] |= cells[f.LAYOUT, 0] ^ cells[f.LAYOUT, n]
 
 
 @compiled(**FAST)
@@ -112,7 +109,7 @@ def _unusual(
         counters,
     )
     if k > 0 and heads[k, f.NEED] <= local:
-        _wait(address(buffer) + p, k, rowid, layouts, heads, cells, counters)
+        _wait(address(buffer) + p, k, rowid, layouts, cells, counters)
         return text, np.int64(0)
     if k < 0 and k != f.SPILLS:
         return text, k
@@ -125,11 +122,61 @@ def _unusual(
     )
 
 
+@compiled(**FAST)
+def _usual(
+    buffer: f.Bytes,
+    base: f.Int,
+    head: f.Int,
+    first: f.Int,
+    count: f.Int,
+    geometry: f.Ints,
+    memory: Any,
+    cells: f.Ints,
+    counters: f.Ints,
+) -> Any:
+    """Have the rows of a leaf wait, up to the first unusual one; that one, and 0 or a code."""
+    layouts, heads, index = memory
+    n, row = counters[f.WAITING], 8 * cells.shape[1]
+    at = address(cells) + 8 * n
+    found, code = locate(
+        address(buffer) + base,
+        address(buffer) + head,
+        geometry[f.USABLE],
+        first,
+        count,
+        at,
+        at + row,
+        at + 2 * row,
+        counters[f.LAST_ID],
+    )
+    known = recognize(
+        found,
+        geometry[f.KEY_BYTES],
+        address(heads),
+        address(index),
+        address(layouts),
+        layouts.shape[1] * f.SLOT_BYTES,
+        at,
+        at + row,
+    )
+    if known > 0:
+        counters[f.WAITING], counters[f.LAST_ID] = n + known, cells[f.ID, n + known - 1]
+    return first + known, code if known == found else np.int64(0)
+
+
+@compiled(**FAST)
+def _look_ahead(page: f.Int, size: f.Int, count: f.Int) -> None:
+    """Fetch what the next page is entered by: its end, and pointers to so many cells."""
+    for i in range(0, f.AHEAD_BYTES, f.LINE_BYTES):
+        prefetch(page + size - f.LINE_BYTES - i)
+    for i in range(0, 2 * count, f.LINE_BYTES):
+        prefetch(page + i)
+
+
 @compiled(
     "Tuple((uint8[::1], int64))(int64[::1], ro(int64[::1]), uint8[::1], int64[::1], int64[:, ::1],"
     " int64[:, ::1], int64[::1], int64[:, ::1], int64[:, :, ::1], int64[:, ::1], int64[::1],"
-    " int64[:, ::1], uint8[::1], uint8[:, ::1], int64[:, ::1], int64[::1],"
-    " int64[:, ::1], uint8[::1], int64[::1])",
+    " int64[:, ::1], int64[:, ::1], int64[::1], int64[:, ::1], uint8[::1], int64[::1])",
     **FAST,
 )
 def decode(
@@ -145,8 +192,6 @@ def decode(
     heads: f.Ints,
     index: f.Ints,
     cells: f.Ints,
-    arena: f.Bytes,
-    nulls: f.Bytes,
     losses: f.Ints,
     entries: f.Ints,
     seen: f.Ints,
@@ -160,16 +205,15 @@ def decode(
         leaves: Their page numbers.
         buffer: Their bytes.
         slots: First slot of each column of the table that is read, or -1.
-        plan: What each slot is, `PLAN_FIELDS` per slot.
+        plan: What each slot is and where it is stored, `PLAN_FIELDS` per slot. Nothing is written
+            to the values of rows that are null together with some hundreds of their neighbours.
         filters: The row filters, `FILTER_FIELDS` each.
         members: The values or the bitmaps of the filters.
         probes: Cells to report on, 3 per probe, ordered; the answers are written here.
-        layouts: Memory of the layouts seen, kept from chunk to chunk.
+        layouts: Memory of the layouts seen; its content does not matter, nor that of the next two.
         heads: More of it.
         index: More of it: layout by hashed header.
         cells: Scratch, int64[3, BATCH_CELLS and the cells of a page].
-        arena: Receives the columns, each from its slot's BYTE0 on.
-        nulls: Receives 1 where a slot's value is null; zero before.
         losses: int64[2, slots], added to; see `fields`.
         entries: Receives where each text of the chunk begins in `text`, by its number; the
             next one's number says where it ends, less a zero byte.
@@ -181,9 +225,12 @@ def decode(
         The text buffer that was used in the end, and 0 or a code.
     """
     tables, memory = (plan, filters, members), (layouts, heads, index)
-    out = (arena, nulls, losses, entries, seen, np.empty(cells.shape[1], np.uint8))
-    row, code = 8 * cells.shape[1], np.int64(0)
-    counters[f.ANY_SPECIAL], counters[f.ALL_EMPTY] = 0, -1
+    keep, narrow = np.empty(cells.shape[1], np.uint8), np.empty(8 * cells.shape[1], np.uint8)
+    out = (losses, entries, seen, keep, narrow)
+    code = np.int64(0)
+    counters[f.ANY_SPECIAL], counters[f.ALL_EMPTY], counters[f.VARIED] = 0, -1, 0
+    counters[f.LAYOUTS], heads[0, f.KEY] = 1, f.NO_KEY
+    index[:] = 0
     for i in range(leaves.size):
         base = np.int64(f.LEAD + i * geometry[f.PAGE])
         head = base + (100 if leaves[i] == 1 else 0)
@@ -195,23 +242,12 @@ def decode(
                 return text, code
         if full:
             index[:] = 0
+            counters[f.ANY_SPECIAL], counters[f.ALL_EMPTY], counters[f.VARIED] = 0, -1, 0
             counters[f.LAYOUTS] = 1
+        _look_ahead(address(buffer) + base + geometry[f.PAGE], geometry[f.PAGE], count)
         while first < count:
-            first, code = locate(
-                address(buffer) + base,
-                address(buffer) + head,
-                geometry[f.USABLE],
-                first,
-                count,
-                geometry[f.KEY_BYTES],
-                address(heads),
-                address(index),
-                address(layouts),
-                layouts.shape[1] * f.SLOT_BYTES,
-                address(cells),
-                address(cells) + row,
-                address(cells) + 2 * row,
-                address(counters),
+            first, code = _usual(
+                buffer, base, head, first, count, geometry, memory, cells, counters
             )
             if code == 0 and first < count:
                 start = u16(buffer, head + 8 + 2 * first)

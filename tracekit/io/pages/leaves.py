@@ -19,6 +19,7 @@ from tracekit.io.pages.words import (
     int_at,
     load_word,
     lowest_bit,
+    prefetch,
     put_int,
     swap_bytes,
     varint,
@@ -48,10 +49,20 @@ def cell(buffer: f.Bytes, base: f.Int, usable: f.Int, p: f.Int) -> Any:
 
 
 @register_jitable
-def _hash(word: Any) -> Any:
+def _hash(mixed: Any) -> Any:
     """Place in the index for a mix of the words of a header."""
-    mixed = word ^ (word >> np.uint64(29))
-    return np.int64((mixed * np.uint64(0xC2B2AE3D27D4EB4F)) >> np.uint64(64 - f.INDEX_BITS))
+    return np.int64(mixed >> np.uint64(64 - f.INDEX_BITS))
+
+
+@register_jitable
+def survey(plan: f.Ints, layouts: f.Ints, k: f.Int, counters: f.Ints) -> None:
+    """Note what sets a layout apart from the others of the chunk."""
+    counters[f.ANY_SPECIAL] |= layouts[k, plan.shape[0], f.SPECIAL]
+    counters[f.ALL_EMPTY] &= layouts[k, plan.shape[0], f.EMPTY]
+    for s in range(plan.shape[0]):
+        place, rest = layouts[k, s, f.PLACE], layouts[k, s, f.REST]
+        if s >= f.LAST_BIT or place != layouts[1, s, f.PLACE] or rest != layouts[1, s, f.REST]:
+            counters[f.VARIED] |= np.int64(1) << min(s, f.LAST_BIT)
 
 
 @register_jitable
@@ -76,6 +87,7 @@ def new_layout(
     if read < 0:
         return read
     counters[f.LAYOUTS] += 1
+    survey(plan, layouts, k, counters)
     m = np.uintp(min(np.int64(buffer[p]), key_bytes))
     if read - p <= np.int64(m):
         mixed = np.uint64(0)
@@ -112,36 +124,29 @@ def locate(
     usable: f.Int,
     first: f.Int,
     count: f.Int,
-    key_bytes: f.Int,
-    heads: f.Int,
-    index: f.Int,
-    layouts: f.Int,
-    layout_bytes: f.Int,
     at: f.Int,
-    layout: f.Int,
+    payloads: f.Int,
     ids: f.Int,
-    counters: f.Int,
+    last: f.Int,
 ) -> Any:
     """Find the rows of a leaf from cell `first` on, as long as nothing is unusual about them.
 
-    All but `usable`, `first`, `count`, `key_bytes` and `layout_bytes` are addresses; nothing but
-    integers, since Numba would count references for every row otherwise.
+    All but `usable`, `first`, `count` and `last` are addresses; nothing but integers, since Numba
+    would count references for every row otherwise.
 
     Returns:
-        The cell at which it stopped (`count` at the end), and 0 or a code.
+        How many rows were found, and 0 or a code.
     """
-    n, last = int_at(counters + 8 * f.WAITING), int_at(counters + 8 * f.LAST_ID)
-    special, empty = int_at(counters + 8 * f.ANY_SPECIAL), int_at(counters + 8 * f.ALL_EMPTY)
-    mixture, code, i = int_at(counters + 8 * f.MIXED_LAYOUTS), np.int64(0), first
+    n, code = np.int64(0), np.int64(0)
     # The row id of the row before as it was stored, and what one more changes in it.
     stored, step, id_bytes, id_mask = np.uint64(0), np.uint64(0), np.int64(0), np.uint64(0)
-    header, m, words = np.int64(-1), np.uintp(0), np.int64(0)
-    while i < count:
+    for i in range(first, count):
         start = big16_at(head + 8 + 2 * i)
         if start < 8 or start + 4 > usable:
             code = np.int64(f.BAD_CELL)
             break
         p = base + start
+        prefetch(p - f.AHEAD_BYTES)
         payload = byte_at(p)
         p += 1
         if payload >= 128:
@@ -169,34 +174,57 @@ def locate(
         if rowid <= last:
             code = np.int64(f.BAD_ORDER)
             break
-        if byte_at(p) != header:
-            header = byte_at(p)
-            m = np.uintp(min(header, key_bytes))
-            words = (np.int64(m) + 7) >> 3
-        mixed = (word_at(p) & MASKS[m, 0]) * FACTORS[0]
-        for w in range(1, words):
-            mixed ^= (word_at(p + 8 * w) & MASKS[m, w]) * FACTORS[w]
-        k = int_at(index + 8 * _hash(mixed))
-        known = heads + k * f.HEAD_BYTES
-        differ = word_at(known + 8 * f.KEY) ^ (word_at(p) & MASKS[m, 0])
-        for w in range(1, words):
-            differ |= word_at(known + 8 * (f.KEY + w)) ^ (word_at(p + 8 * w) & MASKS[m, w])
-        more = np.uint64(payload - int_at(known + 8 * f.TOTAL))
-        if k == 0 or differ != 0 or more > np.uint64(int_at(known + 8 * f.ROOM)):
-            break
-        special |= int_at(known + 8 * f.SPECIAL)
-        empty &= int_at(known + 8 * f.EMPTY)
-        place = layouts + k * layout_bytes
-        put_int(layout + 8 * n, place)
-        mixture |= int_at(layout) ^ place
         put_int(at + 8 * n, p)
+        put_int(payloads + 8 * n, payload)
         put_int(ids + 8 * n, rowid)
         last = rowid
         n += 1
-        i += 1
-    put_int(counters + 8 * f.WAITING, n)
-    put_int(counters + 8 * f.LAST_ID, last)
-    put_int(counters + 8 * f.ANY_SPECIAL, special)
-    put_int(counters + 8 * f.ALL_EMPTY, empty)
-    put_int(counters + 8 * f.MIXED_LAYOUTS, mixture)
-    return i, code
+    return n, code
+
+
+@register_jitable
+def recognize(
+    n: f.Int,
+    key_bytes: f.Int,
+    heads: f.Int,
+    index: f.Int,
+    layouts: f.Int,
+    layout_bytes: f.Int,
+    at: f.Int,
+    layout: f.Int,
+) -> Any:
+    """Replace the payload bytes of rows with their layouts, up to the first one that is not known.
+
+    All but `n`, `key_bytes` and `layout_bytes` are addresses; `layout` holds the payload bytes.
+
+    Returns:
+        Number of rows with known layouts.
+    """
+    header = np.int64(-1)
+    mask0 = mask1 = mask2 = mask3 = np.uint64(0)
+    for i in range(n):
+        p = int_at(at + 8 * i)
+        if byte_at(p) != header:
+            header = byte_at(p)
+            m = np.uintp(min(header, key_bytes))
+            mask0, mask1, mask2, mask3 = MASKS[m, 0], MASKS[m, 1], MASKS[m, 2], MASKS[m, 3]
+        word = word_at(p) & mask0
+        mixed = word * FACTORS[0]
+        if mask1 == 0:
+            known = heads + int_at(index + 8 * _hash(mixed)) * f.HEAD_BYTES
+            differ = word_at(known + 8 * f.KEY) ^ word
+        else:
+            word1, word2 = word_at(p + 8) & mask1, word_at(p + 16) & mask2
+            word3 = word_at(p + 24) & mask3
+            mixed ^= (word1 * FACTORS[1]) ^ (word2 * FACTORS[2]) ^ (word3 * FACTORS[3])
+            known = heads + int_at(index + 8 * _hash(mixed)) * f.HEAD_BYTES
+            differ = word_at(known + 8 * f.KEY) ^ word
+            differ |= word_at(known + 8 * f.KEY + 8) ^ word1
+            differ |= word_at(known + 8 * f.KEY + 16) ^ word2
+            differ |= word_at(known + 8 * f.KEY + 24) ^ word3
+        more = np.uint64(int_at(layout + 8 * i) - int_at(known + 8 * f.TOTAL))
+        if differ != 0 or more > np.uint64(int_at(known + 8 * f.ROOM)):
+            return i
+        number = (known - heads) // f.HEAD_BYTES
+        put_int(layout + 8 * i, layouts + number * layout_bytes)
+    return n

@@ -82,6 +82,16 @@ class Plan:
         """Work out the bytes per row of every stored slot."""
         self.width = {slot: int(self.slot_fields[slot, f.WIDTH]) for _, _, slot in self.stored}
 
+    @property
+    def texts(self) -> int:
+        """Number of stored columns of text or bytes."""
+        return sum(dtype in (pl.String, pl.Binary) for _, dtype, _ in self.stored)
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether rows may be left out."""
+        return self.filters.size > 0
+
 
 def make_plan(
     source: SqliteSource,
@@ -167,7 +177,7 @@ def _schema(source: SqliteSource, table: str) -> dict[str, _Column]:
 
 
 def _slot(column: _Column, dtype: PolarsDataType, *, stored: bool) -> list[int]:
-    """The fields of a slot, BYTE0 still open."""
+    """The fields of a slot, the addresses still open."""
     low, high, default, state = 0, 0, 0, f.NULL
     if dtype in INTEGER_RANGES:
         low, high = INTEGER_RANGES[dtype]
@@ -188,7 +198,7 @@ def _slot(column: _Column, dtype: PolarsDataType, *, stored: bool) -> list[int]:
             msg = "the row id is not read as integers"
             raise UnusualTableError(msg)
         kind = f.ROWID
-    return [kind, width if stored else 0, low, high, default, state, 0, 0, -1, 0, -1]
+    return [kind, width if stored else 0, low, high, default, state, 0, 0, 0, -1, 0, -1]
 
 
 def _bytes(dtype: PolarsDataType) -> int:

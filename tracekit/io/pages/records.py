@@ -83,7 +83,7 @@ def _place(kind: f.Int, code: f.Int, offset: f.Int, layouts: f.Ints, k: f.Int, s
 
 
 @register_jitable
-def _marks(plan: f.Ints, layouts: f.Ints, heads: f.Ints, k: f.Int) -> bool:
+def _marks(plan: f.Ints, layouts: f.Ints, k: f.Int) -> bool:
     """Work out which slots of a layout hold no plain value; False if one is not worked out."""
     special, empty = np.int64(0), np.int64(0)
     for s in range(plan.shape[0]):
@@ -97,7 +97,7 @@ def _marks(plan: f.Ints, layouts: f.Ints, heads: f.Ints, k: f.Int) -> bool:
         elif state != f.VALUE:
             special |= np.int64(1) << s
             empty |= np.int64(state == f.NULL) << s
-    heads[k, f.SPECIAL], heads[k, f.EMPTY] = special, empty
+    layouts[k, plan.shape[0], f.SPECIAL], layouts[k, plan.shape[0], f.EMPTY] = special, empty
     return True
 
 
@@ -135,7 +135,7 @@ def parse(
         offset += _length(code)
     if q > end or offset > payload or (q == end and offset != payload):
         return np.int64(f.BAD_RECORD)
-    if not _marks(plan, layouts, heads, k):
+    if not _marks(plan, layouts, k):
         return np.int64(f.MIXED)
     heads[k, f.NEED], heads[k, f.TOTAL] = need, offset
     heads[k, f.ROOM] = 0 if q == end else f.MOST_TEXT

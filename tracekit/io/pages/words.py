@@ -30,6 +30,7 @@ MASKS = np.array(
 _pread: Any = types.ExternalFunction(
     "pread", types.int64(types.int32, types.uintp, types.uintp, types.int64)
 )
+_memcpy: Any = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.intp))
 
 
 if TYPE_CHECKING:
@@ -130,6 +131,21 @@ put_byte = _storer(8)
 
 
 @intrinsic
+def prefetch(typing_context: Any, address: f.Int) -> Any:
+    """Have the memory at an address, valid or not, brought into the cache."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        call = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        how = [ir.Constant(number, value) for value in (0, 3, 1)]
+        builder.call(call, [builder.inttoptr(args[0], pointer), *how])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
 def lowest_bit(typing_context: Any, word: f.Int) -> Any:
     """Number of the lowest bit set in a uint64 that is not 0."""
 
@@ -167,6 +183,12 @@ def bits_float(typing_context: Any, word: f.Int) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
 
     return types.float64(types.int64), codegen
+
+
+@register_jitable
+def copy_bytes(to: f.Int, source: f.Int, count: f.Int) -> None:
+    """Copy bytes from one address to another; the two ranges are apart."""
+    _memcpy(to, source, count)
 
 
 @register_jitable
