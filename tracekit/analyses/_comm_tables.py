@@ -8,8 +8,9 @@ from tracekit.model.table import Column, Table
 from tracekit.views.coll_instances import COMMUNICATOR
 from tracekit.views.comm_facts import FACTS, RAW
 from tracekit.views.contention import GROUP
-from tracekit.views.contention_loss import ATTRIBUTION, MECHANISM
+from tracekit.views.contention_loss import MECHANISM
 from tracekit.views.contention_windows import SHARED_TIME, WINDOW
+from tracekit.views.excess_attribution import ATTRIBUTION
 from tracekit.views.held_up import FELT, HELD_UP
 from tracekit.views.lateness import LATENESS
 from tracekit.views.queueing import QUEUEING

@@ -21,8 +21,9 @@ from tracekit.views.coll_instances import matching
 from tracekit.views.collectives import peer_copies
 from tracekit.views.comm_facts import comm_facts, raw_durations
 from tracekit.views.contention import contention_groups
-from tracekit.views.contention_loss import contention_excess, excess_attribution, mechanisms
+from tracekit.views.contention_loss import contention_excess, mechanisms
 from tracekit.views.contention_windows import contention_windows, shared_time
+from tracekit.views.excess_attribution import excess_attribution
 from tracekit.views.held_up import held_up, loss_felt
 from tracekit.views.slowed_compute import slowed_compute
 

@@ -57,8 +57,7 @@ def assign_excess(
 def _assigned(s: Int64, e: Int64, excess: Float64, ks: Int64, ke: Int64) -> tuple[Float64, Float64]:
     shared = overlap_ns(s, e, *union(ks, ke))
     density = np.divide(excess, shared, out=np.zeros(s.size), where=shared > 0)
-    at, lost = steps(s, e, density)
-    _, slowed = steps(s, e, np.ones(s.size, np.int64))
+    at, lost, slowed = steps(s, e, density, np.ones(s.size, np.int64))
     level = np.stack((lost, slowed.astype(np.float64)))
     spread = _swept if sweeps.worth(2 * ks.size + at.size) else _spread
     given, weight = spread(ks, ke, at, level)

@@ -193,22 +193,23 @@ def max_concurrency(starts: ArrayLike, ends: ArrayLike) -> int:
     return int(active.max(initial=0))
 
 
-def steps(s: Ns, e: Ns, weight: NDArray[Any]) -> tuple[Ns, NDArray[Any]]:
-    """Summed weight of the rows that are active: a step function of time.
+def steps(s: Ns, e: Ns, *weights: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Summed weights of the rows that are active: step functions of time.
 
     Args:
         s: int64[n], ns, starts.
         e: int64[n], ns, ends; rows with ``end <= start`` are never active.
-        weight: int64[n] or float64[n]; integers are summed exactly, so a level of zero is zero.
+        weights: int64[n] or float64[n] each; integers are summed exactly, so a level of zero is
+            zero.
 
     Returns:
-        ``(times, level)``: distinct times in ns, ascending, and the level from each on.
+        Distinct times in ns, ascending, and the level of each weight from each of them on.
     """
     keep = e > s
-    s, e, each = s[keep], e[keep], weight[keep]
-    times = np.concatenate((s, e))
+    times = np.concatenate((s[keep], e[keep]))
     order = np.argsort(times)
-    times, level = times[order], np.cumsum(np.concatenate((each, -each))[order])
+    times = times[order]
     settled = np.ones(times.size, np.bool_)
     settled[:-1] = times[1:] != times[:-1]
-    return times[settled], level[settled]
+    levels = (np.cumsum(np.concatenate((w[keep], -w[keep]))[order])[settled] for w in weights)
+    return times[settled], *levels

@@ -1,4 +1,4 @@
-"""What contention costs: one row a mechanism, and whom the lost time can be put down to."""
+"""What contention costs: one row a mechanism."""
 
 from __future__ import annotations
 
@@ -9,24 +9,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import intervals
-from tracekit.numerics.company import assign_excess
 from tracekit.numerics.resample import Estimate, MedianRatios, median_ratios, thinned
-from tracekit.numerics.threads import each
-from tracekit.views.activity import activity
-from tracekit.views.coll_instances import matching
 from tracekit.views.contention import KEY, contention_groups
-from tracekit.views.kernels import kernel_names
-from tracekit.views.lanes import Lanes, lanes
-from tracekit.views.overlap import comm_overlap, contention_cases
+from tracekit.views.overlap import contention_cases
 from tracekit.views.step_time import share_of_steps, step_time
 
 __all__ = [
-    "ATTRIBUTION",
     "MECHANISM",
     "SLOWER_RATIO",
     "contention_excess",
-    "excess_attribution",
     "mechanisms",
 ]
 
@@ -72,20 +63,6 @@ MECHANISM = pl.Schema(
     }
 )
 """Columns of `mechanisms`."""
-ATTRIBUTION = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "mechanism": pl.String(),
-        "gpu": pl.Int16(),
-        "corunner": pl.String(),
-        "kind": pl.String(),
-        "n": pl.Int64(),
-        "excess_ns": pl.Float64(),
-        "excess_frac": pl.Float64(),
-    }
-)
-"""Columns of `excess_attribution`."""
 
 
 @view(of=[contention_cases, contention_groups])
@@ -239,66 +216,3 @@ def _worst(excess: pl.DataFrame) -> pl.DataFrame:
         pl.col("last_start_ns").first().alias("worst_start_ns"),
         pl.col("last_end_ns").first().alias("worst_end_ns"),
     )
-
-
-@view(of=[activity, contention_excess, comm_overlap, kernel_names, lanes, matching])
-def excess_attribution(trace: Trace) -> pl.DataFrame:
-    """Return which co-running work the lost time goes with.
-
-    The excess of a collective is spread over what ran beside it on each of its GPUs, in
-    proportion to the integral of 1 / (rows active) over the common time, an equal part a GPU.
-
-    Returns:
-        Frame of `ATTRIBUTION`, most excess first within comm, op, mechanism: corunner is the
-        kernel's name or the kind of copy, n its executions that shared time, excess_frac the
-        share of the mechanism's excess.
-    """
-    windows = comm_overlap(trace).kernels.select("window_start_ns")
-    rows = contention_excess(trace).drop_nulls("excess_ns").select(*_PAIR, "instance", "excess_ns")
-    if rows.is_empty():
-        return pl.DataFrame(schema=ATTRIBUTION)
-    members = matching(trace).members.select("instance", "row", "activity", "gpu", "end_ns")
-    rows = rows.join(members, on="instance")
-    rows = (
-        rows.hstack(windows[rows["row"]])
-        .with_columns((pl.col("excess_ns") / pl.len().over("instance")).alias("excess_ns"))
-        .sort("activity")
-    )
-    work = activity(trace).select("name_key", "kind")
-    found_on = lanes(trace)
-
-    def assigned(of_gpu: pl.DataFrame) -> list[pl.DataFrame]:
-        return _assigned(of_gpu, found_on[of_gpu["gpu"][0]], work)
-
-    gpus = rows.partition_by("gpu", maintain_order=True)
-    parts = [part for of_gpu in each(assigned, gpus) for part in of_gpu]
-    names = kernel_names(trace).select("name_key", pl.col("name").alias("corunner"))
-    if not parts:
-        return pl.DataFrame(schema=ATTRIBUTION)
-    found = pl.concat(parts).join(names, on="name_key", how="left", maintain_order="left")
-    found = found.with_columns(
-        pl.coalesce("corunner", pl.col("kind").cast(pl.String)).alias("corunner")
-    )
-    shares = pl.col("excess_ns") / pl.col("excess_ns").sum().over(_PAIR)
-    found = found.with_columns(shares.alias("excess_frac")).select(list(ATTRIBUTION))
-    order = [*_PAIR, "excess_ns", "gpu", "corunner"]
-    return found.cast(ATTRIBUTION).sort(order, descending=[False] * 3 + [True] + [False] * 2)
-
-
-def _assigned(rows: pl.DataFrame, lane: Lanes, work: pl.DataFrame) -> list[pl.DataFrame]:
-    """Excess by co-running name and kind on one GPU, a frame a mechanism."""
-    parts = []
-    for key, own in rows.partition_by(*_PAIR, as_dict=True, maintain_order=True).items():
-        start, end, excess = (own[c].to_numpy() for c in ("window_start_ns", "end_ns", "excess_ns"))
-        other = lane.rows_beside(intervals.union(start, end))
-        given, weight = assign_excess(start, end, excess, lane.start[other], lane.end[other])
-        at = np.flatnonzero(weight > 0)
-        shared = work[(lane.first + other[at]).astype(np.uint32)]
-        shared = shared.with_columns(pl.Series("excess_ns", given[at]))
-        shared = shared.group_by("name_key", "kind").agg(
-            pl.len().cast(pl.Int64).alias("n"), pl.col("excess_ns").sum()
-        )
-        about = (pl.lit(v, ATTRIBUTION[n]).alias(n) for n, v in zip(_PAIR, key, strict=True))
-        gpu = pl.lit(own["gpu"][0], pl.Int16).alias("gpu")
-        parts.append(shared.select(*about, gpu, pl.all()))
-    return parts

@@ -14,6 +14,7 @@ from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
 from tracekit.views import metrics
 from tracekit.views.collectives import collectives
+from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import lanes
 from tracekit.views.overlap import merged
 
@@ -58,23 +59,22 @@ def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
 
     def sides(rows: pl.DataFrame) -> tuple[Intervals, Intervals, Intervals]:
         work = lanes(trace)[rows["gpu"][0]]
-        both = []
-        for (pid, stream), own in rows.partition_by("pid", "stream", as_dict=True).items():
-            beside = work.union_beside(work.not_on(_number(pid), _number(stream)))
-            both.append(intervals.intersect(*merged(own), *beside))
+        whole, both = work.union_beside(), []
+        number, streams = row_numbers(rows.select("pid", "stream"))
+        for own, (pid, stream) in enumerate(streams.rows()):
+            others = work.not_on(pid, stream)
+            beside = work.union_beside(others) if work.has_work(~others) else whole
+            mine = rows.filter(pl.Series(number == own))
+            both.append(intervals.intersect(*merged(mine), *beside))
         shared = intervals.union(
             np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])
         )
-        return merged(rows), work.union_beside(), shared
+        return merged(rows), whole, shared
 
     lanes(trace)
     parts = sorted(comm.partition_by("gpu"), key=lambda rows: int(rows["gpu"][0]))
     found = each(sides, parts)
     return {int(rows["gpu"][0]): own for rows, own in zip(parts, found, strict=True)}
-
-
-def _number(value: object) -> int | None:
-    return None if value is None else int(str(value))
 
 
 @view("gpu_metrics", of=[collectives, lanes, _sides, *metrics.SAMPLED])

@@ -99,6 +99,14 @@ class Lanes:
         """Return which streams are others than one: bool[number of streams]."""
         return np.array([s != (pid, stream) for s in self.streams], np.bool_)
 
+    def has_work(self, streams: Bool) -> bool:
+        """Return whether anything other than communication ran on some streams.
+
+        Args:
+            streams: bool[number of streams].
+        """
+        return bool((self.count * self._other(streams)).any())
+
     def in_process(self, report: int, pid: int | None) -> Bool:
         """Return which streams are those of a process: bool[number of streams]."""
         own = [s[0] == pid and r == report for s, r in zip(self.streams, self.reports, strict=True)]

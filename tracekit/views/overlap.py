@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -12,10 +12,11 @@ from tracekit.model.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.sweeps import BEFORE_ALL
 from tracekit.numerics.threads import each
-from tracekit.views.activity import WORK_KIND, activity
+from tracekit.views.activity import WORK_KIND
 from tracekit.views.attribution import steps
 from tracekit.views.coll_instances import firsts, instances, last_starts, matching
 from tracekit.views.collectives import collectives
+from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import COMM_KINDS, Lanes, lanes
 
 __all__ = [
@@ -37,6 +38,8 @@ MIN_LAG_NS = 20_000
 """Shorter lags are the ordinary latency of a launch."""
 BUSY_FRAC = 0.9
 """Share of the lag during which other work must have kept the GPU busy."""
+Bool: TypeAlias = NDArray[np.bool_]
+Int64: TypeAlias = NDArray[np.int64]
 _LANE = ["gpu", "pid", "stream"]
 _NO_LAG = -1
 KERNELS = pl.Schema(
@@ -51,7 +54,7 @@ KERNELS = pl.Schema(
     }
 )
 """Columns of `CommOverlap.kernels`."""
-BY_KIND = pl.Schema({"activity": pl.UInt32(), "kind": WORK_KIND, "overlap_ns": pl.Int64()})
+BY_KIND = pl.Schema({"row": pl.UInt32(), "kind": WORK_KIND, "overlap_ns": pl.Int64()})
 """Columns of `CommOverlap.by_kind`."""
 
 
@@ -64,37 +67,76 @@ class CommOverlap(NamedTuple):
             overlap_ns Int64 (of the window, any other work on another stream), overlap_frac
             Float64, ready_ns Int64 (launched and previous work of its stream done; null without a
             launch), lag_ns Int64 (start - ready), queued_ns Int64 (part of the lag during which
-            other work kept the GPU busy).
-        by_kind: Frame of `BY_KIND`: overlap_ns > 0 with one kind of work; long form.
+            other work kept the GPU busy; null unless the lag is at least `MIN_LAG_NS`).
+        by_kind: Frame of `BY_KIND`: overlap_ns > 0 of a row of `collectives` with one kind of
+            work; long form, in any order.
     """
 
     kernels: pl.DataFrame
     by_kind: pl.DataFrame
 
 
-@view(of=[activity, collectives, last_starts, lanes])
+class _Measured(NamedTuple):
+    """Kernels of one stream.
+
+    Attributes:
+        at: int64[n], their rows in `collectives`.
+        overlap: int64[n], ns, other work in the window.
+        kinds: int64[n] by kind, ns.
+        held: int64[m], rows with a lag.
+        queued: int64[m], ns, other work in the lag.
+    """
+
+    at: Int64
+    overlap: Int64
+    kinds: dict[str, Int64]
+    held: Int64
+    queued: Int64
+
+
+@view(of=[collectives, last_starts, lanes])
 def comm_overlap(trace: Trace) -> CommOverlap:
     """Return what ran beside each communication kernel."""
-    rows = _with_windows(trace).with_row_index("_at")
-    work = lanes(trace)
-    rows = rows.hstack([_previous_end(rows, work)])
-    ready = pl.max_horizontal("launch_start_ns", "_previous_end")
-    launched = pl.col("launch_start_ns").is_not_null() & ~pl.col("in_graph")
-    rows = rows.with_columns(pl.when(launched).then(ready).alias("ready_ns"))
+    rows, work = _with_windows(trace), lanes(trace)
+    window, start, end = (rows[c].to_numpy() for c in ("window_start_ns", "start_ns", "end_ns"))
+    ready, known = _ready(rows, work)
+    lag = np.maximum(start - ready, 0)
+    late = known & (lag >= MIN_LAG_NS)
+    number, streams = row_numbers(rows.select(_LANE))
 
-    def measured(group: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-        gpu, pid, stream = group.select("gpu", "pid", "stream").row(0)
-        lane = work[gpu]
-        return _measured(group, lane, lane.not_on(pid, stream))
+    def measured(one: int) -> _Measured:
+        gpu, pid, stream = streams.row(one)
+        lane, at = work[gpu], np.flatnonzero(number == one)
+        others, held = lane.not_on(pid, stream), at[late[at]]
+        overlap, kinds = lane.shares_beside((window[at], end[at]), others)
+        queued = lane.time_beside((ready[held], start[held]), others) if held.size else held
+        return _Measured(at, overlap, kinds, held, queued)
 
-    columns = ["_at", "activity", "window_start_ns", "start_ns", "end_ns", "ready_ns"]
-    groups = rows.select(*_LANE, *columns).partition_by(_LANE, maintain_order=True)
-    parts = each(measured, groups)
-    if not parts:
-        return CommOverlap(pl.DataFrame(schema=KERNELS), pl.DataFrame(schema=BY_KIND))
-    found = pl.concat([p for p, _ in parts]).sort("_at").select(list(KERNELS)).cast(KERNELS)
-    by_kind = pl.concat([BY_KIND.to_frame(), *(k for _, of_group in parts for k in of_group)])
-    return CommOverlap(found, by_kind.sort("activity", "kind"))
+    found = each(measured, range(streams.height))
+    overlap, queued = np.zeros((2, start.size), np.int64)
+    for part in found:
+        overlap[part.at], queued[part.held] = part.overlap, part.queued
+    unknown = pl.Series(~known)
+    kernels = rows.select(
+        "activity",
+        "window_start_ns",
+        pl.Series("overlap_ns", overlap),
+        pl.Series("overlap_frac", overlap / np.maximum(end - window, 1)),
+        pl.Series("ready_ns", ready).set(unknown, None),
+        pl.Series("lag_ns", lag).set(unknown, None),
+        pl.Series("queued_ns", queued).set(pl.Series(~late), None),
+    )
+    return CommOverlap(kernels.cast(KERNELS), _by_kind(found))
+
+
+def _by_kind(found: list[_Measured]) -> pl.DataFrame:
+    parts = [BY_KIND.to_frame()]
+    for part in found:
+        for kind, shared in part.kinds.items():
+            own = np.flatnonzero(shared)
+            columns = {"row": part.at[own], "kind": kind, "overlap_ns": shared[own]}
+            parts.append(pl.DataFrame(columns, schema=BY_KIND))
+    return pl.concat(parts)
 
 
 @view(of=[comm_overlap])
@@ -137,8 +179,8 @@ def _with_windows(trace: Trace) -> pl.DataFrame:
     return rows.with_columns(pl.coalesce(begins, "start_ns").alias("window_start_ns"))
 
 
-def _previous_end(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> pl.Series:
-    """When the stream of each communication kernel had finished everything before it."""
+def _ready(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> tuple[Int64, Bool]:
+    """When each kernel was launched and its stream had finished all else, and where known."""
     activity = rows["activity"].to_numpy()
     order = np.argsort(activity, kind="stable")
     at = activity[order].astype(np.int64)
@@ -146,41 +188,13 @@ def _previous_end(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> pl.Serie
     for lane in work.values():
         begin, end = np.searchsorted(at, (lane.first, lane.first + lane.start.size))
         free[order[begin:end]] = lane.stream_free(at[begin:end] - lane.first)
-    found = pl.Series("_previous_end", free)
-    return found.set(found == BEFORE_ALL, None)
+    launch = rows["launch_start_ns"]
+    known = (launch.is_not_null() & ~rows["in_graph"]).to_numpy()
+    ready = np.maximum(free, launch.fill_null(BEFORE_ALL).to_numpy())
+    return np.where(known, ready, rows["start_ns"].to_numpy()), known
 
 
-def _measured(
-    group: pl.DataFrame, lane: Lanes, others: NDArray[np.bool_]
-) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-    """Rows of `CommOverlap.kernels` and `CommOverlap.by_kind` of kernels of one stream."""
-    starts, ends = group["window_start_ns"].to_numpy(), group["end_ns"].to_numpy()
-    overlap, kinds = lane.shares_beside((starts, ends), others)
-    begun, known = group["start_ns"], group["ready_ns"].is_not_null()
-    ready = group["ready_ns"].fill_null(begun)
-    queued = lane.time_beside((ready.to_numpy(), begun.to_numpy()), others)
-    found = group.select(
-        "_at",
-        "activity",
-        "window_start_ns",
-        pl.Series("overlap_ns", overlap),
-        pl.Series("overlap_frac", overlap / np.maximum(ends - starts, 1)),
-        "ready_ns",
-        (begun - group["ready_ns"]).clip(lower_bound=0).alias("lag_ns"),
-        pl.Series("queued_ns", queued).set(~known, None),
-    )
-    activity = group["activity"].to_numpy()
-    parts = []
-    for kind, shared in kinds.items():
-        at = np.flatnonzero(shared)
-        if at.size:
-            part = pl.DataFrame({"activity": activity[at], "overlap_ns": shared[at]})
-            part = part.with_columns(pl.lit(kind, WORK_KIND).alias("kind"))
-            parts.append(part.select(list(BY_KIND)))
-    return found, parts
-
-
-@view(of=[comm_overlap, instances, matching, steps])
+@view(of=[comm_overlap, instances, last_starts, matching, steps])
 def contention_cases(trace: Trace) -> pl.DataFrame:
     """Return one row per matched collective: what it transferred beside.
 
@@ -205,9 +219,9 @@ def contention_cases(trace: Trace) -> pl.DataFrame:
         )
     else:
         rows = rows.hstack(own)
-    shared = members.select("instance", "activity").join(
-        overlap.by_kind, on="activity", how="inner"
-    )
+    of = last_starts(trace)["instance"]
+    shared = overlap.by_kind.select(of.gather(overlap.by_kind["row"]), "kind", "overlap_ns")
+    shared = shared.drop_nulls("instance")
     rows = rows.join(_partners(shared), on="instance", how="left", maintain_order="left")
     groups = steps(trace).select("step", pl.col("group").alias("step_group"))
     rows = rows.join(groups, on="step", how="left", maintain_order="left")

@@ -18,6 +18,7 @@ from tracekit.numerics.threads import each
 from tracekit.views.activity import OPAQUE, WORK_KIND, activity
 from tracekit.views.collectives import collectives
 from tracekit.views.kernels import kernel_names, shapes
+from tracekit.views.keys import row_numbers
 from tracekit.views.lanes import COMM_KINDS, Lanes, lanes
 from tracekit.views.overlap import ALONE_FRAC, merged
 
@@ -223,7 +224,7 @@ def _first_of(lane: Lanes, queue: int, counted: NDArray[np.bool_]) -> int:
 def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.int64]:
     """How long communication on other streams of its GPU covers each row; -1 if not counted."""
     cover = intervals.overlap_ns(lane.start, lane.end, *merged(comm))
-    for pid, stream in comm.select("pid", "stream").unique().rows():
+    for pid, stream in row_numbers(comm.select("pid", "stream"))[1].rows():
         queues = ~lane.not_on(pid, stream)[lane.stream_of]
         # Most streams of communication have no other work.
         if lane.count[queues][:, _counted(lane)].any():
