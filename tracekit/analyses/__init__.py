@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import pkgutil
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,9 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["load", "names"]
 
 
+@cache
 def names() -> tuple[str, ...]:
     """Return the names of all analyses, sorted."""
-    return tuple(sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name[0] != "_"))
+    files = Path(__file__).parent.glob("*.py")
+    return tuple(sorted(p.stem for p in files if p.name[0] != "_"))
 
 
 def load(name: str) -> Analysis:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -51,7 +52,7 @@ class Table:
     columns: tuple[Column, ...]
     doc: str = ""
 
-    @property
+    @cached_property
     def schema(self) -> pl.Schema:
         """Names and dtypes as a Polars schema."""
         return pl.Schema({c.name: c.dtype for c in self.columns})
@@ -62,6 +63,8 @@ class Table:
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return `frame` with exactly this table's columns and dtypes, absent ones all null."""
+        if frame.schema == self.schema:
+            return frame
         have = set(frame.columns)
         return frame.select(
             (pl.col(c.name) if c.name in have else pl.lit(None)).cast(c.dtype).alias(c.name)

@@ -82,8 +82,10 @@ class Kept:
         self._locks: dict[str, threading.RLock] = {}
         self._lock = threading.Lock()
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
+    def names(self) -> frozenset[str]:
+        """Return the names of the values that are there."""
+        with self._lock:
+            return frozenset(self._values)
 
     def get(self, name: str, compute: Callable[[], Any]) -> tuple[Any, bool]:
         """Return a value and whether it is new; views form no circle to wait in.
@@ -132,21 +134,23 @@ class Store:
     def needed(self) -> dict[str, View[Any]]:
         """The views that are asked for or have to be computed for those, by name."""
         found: dict[str, View[Any]] = {}
+        known = self.views.names()
         todo = [one for views, _ in list((self.plan or {}).values()) for one in views]
         while todo:
             one = todo.pop()
             if one.name not in found:
                 found[one.name] = one
-                todo += () if one.name in self.views else one.of
+                if one.name not in known:
+                    todo += [other for other in one.of if other.name not in found]
         return found
 
     def tidy(self) -> None:
         """Let go of what nothing in the plan needs any more."""
         if self.plan is None:
             return
-        needed = self.needed()
+        needed, known = self.needed(), self.views.names()
         read = {table for _, tables in list(self.plan.values()) for table in tables}
-        read.update(*(one.tables for one in needed.values() if one.name not in self.views))
+        read.update(*(one.tables for one in needed.values() if one.name not in known))
         self.views.keep(lambda name, _: name in needed)
         # Samples are read for one view that takes them apart.
         self.frames.keep(lambda name, rows: name in read or rows.height < SMALL_ROWS)

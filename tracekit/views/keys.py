@@ -123,7 +123,9 @@ class _Field:
         """Unpack rows of the distinct keys."""
         place = packed % self.size
         values = pl.Series(self._column.name, place + self._low)
-        return values.set(pl.Series(place == self._null), None).cast(self._column.dtype)
+        if self._null < self.size:
+            values = values.set(pl.Series(place == self._null), None)
+        return values.cast(self._column.dtype)
 
 
 def _joined(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:

@@ -83,11 +83,11 @@ def test_without_a_plan_everything_is_computed_once(trace, views, calls):
 def test_a_plan_computes_everything_once_and_keeps_only_what_is_asked_for(trace, views, calls):
     trace.expect({"a": ([views["last"]], []), "b": ([views["other"]], [])})
     assert views["last"](trace) == 3
-    assert "kernels" not in trace._store.frames
-    assert views["first"].name not in trace._store.views
-    assert views["middle"].name in trace._store.views
+    assert "kernels" not in trace._store.frames.names()
+    assert views["first"].name not in trace._store.views.names()
+    assert views["middle"].name in trace._store.views.names()
     trace.done("a")
-    assert views["last"].name not in trace._store.views
+    assert views["last"].name not in trace._store.views.names()
     assert views["other"](trace) == 3
     assert calls == {"first": 1, "middle": 1, "last": 1, "other": 1}
     assert _loads(trace) == {"kernels": 1, "runtime": 1, "nvtx": 1}
@@ -104,23 +104,23 @@ def test_what_was_let_go_of_is_computed_again(trace, views, calls):
 def test_a_table_that_a_part_of_the_plan_reads_stays_until_the_part_is_done(trace, views):
     trace.expect({"a": ([views["first"]], ["kernels"])})
     views["first"](trace)
-    assert "kernels" in trace._store.frames
+    assert "kernels" in trace._store.frames.names()
     trace.done("a")
-    assert "kernels" not in trace._store.frames
+    assert "kernels" not in trace._store.frames.names()
 
 
 def test_small_tables_stay(trace, views, monkeypatch):
     monkeypatch.setattr(kept, "SMALL_ROWS", 2)
     trace.expect({"a": ([views["first"]], [])})
     views["first"](trace)
-    assert "kernels" in trace._store.frames
+    assert "kernels" in trace._store.frames.names()
 
 
 def test_digesting_a_table_computes_its_views_and_lets_it_go(trace, views, calls):
     trace.expect({"a": ([views["last"], views["other"]], [])})
     trace.digest("runtime")
     assert calls == {"first": 1, "middle": 1, "last": 1}
-    assert "runtime" not in trace._store.frames
+    assert "runtime" not in trace._store.frames.names()
 
 
 def test_samples_count_as_their_table(trace):
