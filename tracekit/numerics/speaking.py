@@ -100,23 +100,25 @@ def _swept(
     begun, ended = 0, 0
     for i in range(s.size):
         begun = _last_until(start, s[i] - 1, max(begun, 0))
-        last = _last_until(end, e[i], max(begun, 0))
-        subsample[i] = last <= begun
-        if last > begun:
+        # Most windows are shorter than a cell: one look tells that none is inside.
+        subsample[i] = begun + 1 >= end.size or end[begun + 1] > e[i]
+        if not subsample[i]:
+            last = _last_until(end, e[i], begun + 1)
             cells[i] = last - begun
             counted[i] = n_valid[last + 1] - n_valid[begun + 1]
             integral[i] = total[last + 1] - total[begun + 1]
             covered[i] = time[last + 1] - time[begun + 1]
             continue
         ended = _last_until(end, s[i], max(ended, 0))
-        last = _last_until(start, e[i] - 1, max(ended, 0))
-        cells[i] = max(last - ended, 0)
         n, seen, weighed = 0, 0, 0
-        for k in range(ended + 1, last + 1):
+        k = ended + 1
+        while k < start.size and start[k] < e[i]:
             if valid[k]:
                 n += 1
                 shared = max(min(end[k], e[i]) - max(start[k], s[i]), 0)
                 seen += shared
                 weighed += value[k] * shared
+            k += 1
+        cells[i] = k - ended - 1
         counted[i], covered[i], integral[i] = n, seen, weighed
     return cells, counted, integral, covered, subsample

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from tracekit.model.kernels import KernelKind
 from tracekit.model.trace import Trace, view
-from tracekit.numerics import sampling, speaking
+from tracekit.numerics import pooling, sampling, speaking
 from tracekit.numerics.intervals import union
 from tracekit.numerics.threads import each
 from tracekit.views.activity import WORK_KIND, activity
 from tracekit.views.attribution import attribution
+from tracekit.views.keys import row_numbers
 from tracekit.views.l2 import FULL_SCALE, HitCounter, hit_counters, resident_warps
 from tracekit.views.metrics import SAMPLED, dram, mean_over
 
@@ -95,9 +96,8 @@ def kernel_hits(trace: Trace) -> KernelHits:
     speaks = inside & _IS_ATTENTION[kind] if attention else inside
 
     def measured(which: int) -> _Own:
-        low, high = slices[which]
-        at = low + np.flatnonzero(_IS_KERNEL[kind[low:high]])
-        return _measured(trace, counters[which], at, speaks[at])
+        own = slice(*slices[which])
+        return _measured(trace, counters[which], own, speaks[own])
 
     parts = each(measured, range(len(counters)))
     return KernelHits(
@@ -110,65 +110,89 @@ def kernel_hits(trace: Trace) -> KernelHits:
     )
 
 
-def _measured(trace: Trace, counter: HitCounter, at: Int64, speaks: NDArray[np.bool_]) -> _Own:
-    rows = pl.Series(at.astype(np.uint32))
-    own = activity(trace).select("start_ns", "end_ns", "name_key", "kind")[rows]
-    start, end = own["start_ns"].to_numpy(), own["end_ns"].to_numpy()
-    found = speaking.spoken(counter.cells, counter.valid, start, end)
-    hits = own.select("name_key", "kind", (pl.col("end_ns") - pl.col("start_ns")).alias("length"))
-    hits = hits.with_columns(
-        pl.Series("cells", found.cells),
-        pl.Series("valid_cells", found.valid_cells),
-        pl.Series("raw_integral", found.integral),
-        pl.Series("covered_ns", found.covered_ns),
-        pl.Series("subsample", found.subsample),
-    )
-    occupancy = resident_warps(trace, counter.gpu)
-    sampled, bins = occupancy is not None and occupancy.value.size > 0, []
-    if occupancy is not None and sampled:
-        warps = sampling.over_windows(occupancy, start, end)
-        hits = hits.with_columns(
-            pl.Series("warps_integral", warps.integral / FULL_SCALE),
-            pl.Series("warps_ns", warps.covered_ns),
-        )
-        bins = _bins(trace, counter, found, warps, (start, end))
-    launches = attribution(trace).select("layer", "range", "launch_start_ns")
-    in_layers = hits.with_columns(own["start_ns"]).filter(speaks)
-    in_layers = in_layers.hstack(launches[rows.filter(pl.Series(speaks))])
+def _measured(trace: Trace, counter: HitCounter, own: slice, speaks: NDArray[np.bool_]) -> _Own:
+    """Measure the work of one GPU, a slice of `activity`."""
+    work = activity(trace).select("start_ns", "end_ns", "name_key", "kind")[own]
+    windows = work["start_ns"].to_numpy(), work["end_ns"].to_numpy()
+    is_kernel = _IS_KERNEL[work["kind"].to_physical().to_numpy()]
+    found = speaking.spoken(counter.cells, counter.valid, *windows)
+    occupancy, warps = resident_warps(trace, counter.gpu), None
+    if occupancy is not None and occupancy.value.size:
+        warps = sampling.over_windows(occupancy, *windows)
+    names = work["name_key"].fill_null(0).to_numpy().astype(np.int32)
+    names[~is_kernel] = -1
+    by_name, _, first = _pooled(names, windows, found, warps)
+    rows = pl.Series(np.flatnonzero(speaks & is_kernel).astype(np.uint32))
+    launches = attribution(trace).select("layer", "range", "launch_start_ns")[own]
+    number, layers = row_numbers(launches.select("layer")[rows])
+    of_layer = np.full(work.height, -1, np.int32)
+    of_layer[rows.to_numpy()] = number
+    by_layer, group, first_of_layer = _pooled(of_layer, windows, found, warps)
+    moments = launches[rows].with_columns(work["start_ns"][rows], pl.Series("group", number))
     moment = pl.coalesce("launch_start_ns", "start_ns").median().cast(pl.Int64).alias("t_ns")
+    moments = moments.group_by("group").agg(moment).sort("group")
     gpu = pl.lit(counter.gpu, pl.Int16).alias("gpu")
-    by_layer = in_layers.group_by("layer", maintain_order=True)
     return _Own(
-        # A name is of one kind; one key is quicker than two.
-        hits.group_by("name_key", maintain_order=True)
-        .agg(pl.col("kind").first(), *_pooled(sampled))
-        .with_columns(gpu),
-        by_layer.agg(*_pooled(sampled), moment, pl.col("range").first()).with_columns(gpu),
-        bins,
+        # A name is of one kind.
+        by_name.with_columns(gpu, work["name_key"][first], work["kind"][first]),
+        by_layer.with_columns(
+            gpu, layers["layer"][group], moments["t_ns"][group], launches["range"][first_of_layer]
+        ),
+        [] if warps is None else _bins(trace, counter, found, warps, windows, is_kernel),
     )
 
 
-def _pooled(has_occupancy: bool) -> list[pl.Expr]:
-    """Sums over kernels, and the ratios that cannot be had from sums."""
-    integral, covered = pl.col("raw_integral"), pl.col("covered_ns")
-    # Where nothing is covered the integral is 0, and so is the deviation.
-    deviation = integral - integral.sum() / covered.sum() * covered
-    n = (covered > 0).sum()
-    spread = (deviation.pow(2).sum() * n / (n - 1)).sqrt() / covered.sum()
-    sums = [
-        pl.len().alias("n_kernels"),
-        pl.col("length").sum().alias("time_ns"),
-        pl.col("length").median().alias("median_ns"),
-        pl.col("cells", "valid_cells").cast(pl.Int64).sum(),
-        pl.col("raw_integral", "covered_ns").sum(),
-        pl.col("subsample").any(),
-        # Standard error of a ratio of sums (linearised); null for one execution.
-        pl.when(n > 1).then(spread).alias("error"),
-    ]
-    if has_occupancy:
-        warps = pl.col("warps_integral").sum() / pl.col("warps_ns").sum()
-        sums.append(warps.fill_nan(None).alias("occupancy_frac"))
-    return sums
+def _pooled(
+    group: NDArray[np.int32],
+    windows: tuple[Int64, Int64],
+    found: speaking.Spoken,
+    warps: sampling.Means | None,
+) -> tuple[pl.DataFrame, Int64, Int64]:
+    """Pool kernels by group.
+
+    Returns:
+        Frame of `_SUMS`, a row a group that occurs, in order of its first kernel; which group that
+        is; and its first kernel.
+    """
+    n_groups = int(group.max(initial=-1)) + 1
+    pool = pooling.pooled(group, n_groups, *windows, found)
+    occur = np.flatnonzero(pool.first >= 0)
+    n, time, cells, valid, covered, n_covered, short = pool.sums[:, occur]
+    # Standard error of a ratio of sums (linearised); null for one execution.
+    error = (pl.col("sq") * pl.col("k") / (pl.col("k") - 1)).sqrt() / pl.col("covered_ns")
+    sums = _spread(pool, np.repeat(occur, n)).with_columns(
+        pl.Series("n_kernels", n, pl.UInt32),
+        pl.Series("time_ns", time),
+        pl.Series("cells", cells),
+        pl.Series("valid_cells", valid),
+        pl.Series("raw_integral", pool.integral[occur]),
+        pl.Series("covered_ns", covered),
+        pl.Series("subsample", short > 0),
+        pl.Series("k", n_covered),
+    )
+    sums = sums.with_columns(pl.when(pl.col("k") > 1).then(error).alias("error"))
+    turn = np.argsort(pool.first[occur])
+    sums = sums.drop("sq", "k")[turn]
+    if warps is not None:
+        sums = sums.with_columns(_occupancy(group, warps))
+    return sums, occur[turn], pool.first[occur][turn]
+
+
+def _spread(pool: pooling.Pooled, group: Int64) -> pl.DataFrame:
+    """Median length (median_ns) and sum of squares (sq) of each group, by number."""
+    # Told that they are sorted, Polars takes groups as slices.
+    own = pl.Series("group", group.astype(np.uint32)).set_sorted()
+    rows = pl.DataFrame([own, pl.Series("median_ns", pool.length_ns), pl.Series("sq", pool.square)])
+    wanted = pl.col("median_ns").median(), pl.col("sq").sum()
+    return rows.group_by("group", maintain_order=True).agg(wanted).drop("group")
+
+
+def _occupancy(group: NDArray[np.int32], warps: sampling.Means) -> pl.Series:
+    """Resident warps of each group, in order of its first kernel; null when not sampled."""
+    columns = {"group": group, "level": warps.integral / FULL_SCALE, "ns": warps.covered_ns}
+    rows = pl.DataFrame(columns).filter(pl.col("group") >= 0)
+    share = (pl.col("level").sum() / pl.col("ns").sum()).fill_nan(None).alias("occupancy_frac")
+    return rows.group_by("group", maintain_order=True).agg(share)["occupancy_frac"]
 
 
 _SUMS = pl.Schema(
@@ -205,10 +229,11 @@ def _bins(
     found: speaking.Spoken,
     warps: sampling.Means,
     windows: tuple[Int64, Int64],
+    is_kernel: NDArray[np.bool_],
 ) -> list[tuple[int, str, str, int, int, float | None]]:
     """Kernels by miss share and resident warps, both in percent, with the DRAM level meanwhile."""
     known = (found.covered_ns > 0) & (found.valid_cells * 2 >= found.cells) & (warps.covered_ns > 0)
-    at = np.flatnonzero(known)
+    at = np.flatnonzero(known & is_kernel)
     miss = 100 * (1 - found.integral[at] / found.covered_ns[at] / counter.full_scale)
     occupancy = 100 * (warps.integral[at] / FULL_SCALE) / warps.covered_ns[at]
     bins = 3 * np.digitize(miss, MISS_BINS) + np.digitize(occupancy, OCCUPANCY_BINS)
