@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracekit.views import keys
 from tracekit.views.keys import counted, looked_up, row_numbers
 
 near = st.one_of(st.none(), st.integers(-3, 3))
@@ -26,13 +27,15 @@ def test_keys_far_apart_are_numbered_alike(rows: list) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(near, near), max_size=30), st.sets(st.tuples(near, near)))
-def test_facts_are_those_that_a_join_finds(rows: list, known: set) -> None:
+@given(st.lists(st.tuples(near, near), max_size=30), st.sets(st.tuples(near, near)), st.booleans())
+def test_facts_are_those_that_a_join_finds(rows: list, known: set, is_large: bool) -> None:
     schema = {"a": pl.Int64, "b": pl.Int16}
     frame = pl.DataFrame(rows, schema=schema, orient="row")
     facts = pl.DataFrame(list(known), schema=schema, orient="row").with_row_index("fact")
     joined = frame.join(facts, on=["a", "b"], how="left", maintain_order="left")
-    assert looked_up(frame, facts, ["a", "b"]).equals(joined.select("fact"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "_WORTH_NUMBERING", 1 if is_large else 100)
+        assert looked_up(frame, facts, ["a", "b"]).equals(joined.select("fact"))
 
 
 @settings(deadline=None)

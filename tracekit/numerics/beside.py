@@ -78,7 +78,11 @@ def _rows_beside(
     s: Int64, e: Int64, queue: UInt32, kind: UInt8, chosen: Bool, us: Int64, ue: Int64
 ) -> Int64:
     found, n, at = np.empty(1024, np.int64), 0, 0
+    if us.size == 0:
+        return found[:0].copy()
     for i in range(s.size):
+        if e[i] <= us[at]:
+            continue
         while at < us.size and ue[at] <= s[i]:
             at += 1
         if at == us.size:

@@ -144,7 +144,11 @@ def subtract(us: ArrayLike, ue: ArrayLike, vs: ArrayLike, ve: ArrayLike) -> Inte
     us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
     if us.size == 0:
         return us, ue
-    vs, ve = intersect(vs, ve, us[:1], ue[-1:])
+    vs, ve = np.asarray(vs, np.int64), np.asarray(ve, np.int64)
+    inside = slice(
+        np.searchsorted(ve, us[0], side="right"), np.searchsorted(vs, ue[-1], side="left")
+    )
+    vs, ve = np.maximum(vs[inside], us[0]), np.minimum(ve[inside], ue[-1])
     return intersect(us, ue, np.concatenate((us[:1], ve)), np.concatenate((vs, ue[-1:])))
 
 

@@ -157,7 +157,7 @@ def _bus_bandwidth(cases: pl.DataFrame, transfer_ns: float | None) -> float | No
     """Bus bandwidth in GB/s (bytes per ns) of the median transfer; None without a size."""
     if cases.is_empty() or not transfer_ns:
         return None
-    op, size, ranks = cases.select("op", "bytes", "nranks_at_least").row(0)
+    op, size, ranks = (cases[column][0] for column in ("op", "bytes", "nranks_at_least"))
     factor = bus_factor(op, ranks or 0)
     return None if size is None or factor is None else size / transfer_ns * factor
 

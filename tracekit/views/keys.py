@@ -18,6 +18,7 @@ __all__ = ["counted", "looked_up", "row_numbers"]
 _CELLS_PER_ROW = 4
 _FREE_CELLS = 1 << 16
 """A table of all possible keys may be so large; beyond it rows are joined."""
+_WORTH_NUMBERING = 20_000
 _PIECE = 1 << 16
 _ALL_BITS = (1 << 32) - 1
 
@@ -60,9 +61,15 @@ def looked_up(rows: pl.DataFrame, facts: pl.DataFrame, on: Sequence[str]) -> pl.
     Returns:
         The other columns of `facts`, one row a row of `rows`.
     """
-    number, distinct = row_numbers(rows.select(on))
-    found = distinct.join(facts, on=on, how="left", maintain_order="left").drop(on)
-    return found[number] if rows.height else found
+    keys = rows.select(on)
+    if keys.height < _WORTH_NUMBERING:
+        return _joined_to(facts, keys)
+    number, distinct = row_numbers(keys)
+    return _joined_to(facts, distinct)[number]
+
+
+def _joined_to(facts: pl.DataFrame, keys: pl.DataFrame) -> pl.DataFrame:
+    return keys.join(facts, on=keys.columns, how="left", maintain_order="left").drop(keys.columns)
 
 
 def counted(column: pl.Series) -> pl.DataFrame:
