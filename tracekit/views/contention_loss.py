@@ -144,11 +144,12 @@ def _ratios(cases: pl.DataFrame, groups: pl.DataFrame) -> MedianRatios:
     own = [*KEY, "partner"]
 
     def transfers(where: pl.DataFrame, on: list[str], state: str) -> list[NDArray[np.int64]]:
-        chosen = cases.filter(pl.col("state") == state)
-        return [
-            row.join(chosen, on=on, how="inner", nulls_equal=True)["transfer_ns"].to_numpy()
-            for row in where.select(on).iter_slices(1)
-        ]
+        chosen = cases.select(*on, "transfer_ns").filter(cases["state"] == state)
+        sought = where.select(on).with_row_index("_nth")
+        found = chosen.join(sought, on=on, nulls_equal=True, maintain_order="left")
+        nth, transfer = found["_nth"].to_numpy(), found["transfer_ns"].to_numpy()
+        until = np.cumsum(np.bincount(nth, minlength=where.height))
+        return np.split(transfer[np.argsort(nth, kind="stable")], until[:-1])
 
     below, above = transfers(keys, list(KEY), "alone"), transfers(of, own, "contended")
     ratios = median_ratios(

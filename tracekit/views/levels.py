@@ -117,7 +117,9 @@ def _over_each(
     """Means of each counter in the windows of each union; none for a union without windows."""
     if not unions:
         return []
-    starts, ends = (np.concatenate(edges) for edges in zip(*unions, strict=True))
+    starts, ends = unions[0]
+    if len(unions) > 1:
+        starts, ends = (np.concatenate(edges) for edges in zip(*unions, strict=True))
     found = [sampling.over_windows(c.cells, starts, ends) for c in counters]
     until = np.cumsum([union[0].size for union in unions])
     own = [slice(end - union[0].size, end) for union, end in zip(unions, until, strict=True)]
