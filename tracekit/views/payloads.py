@@ -44,6 +44,8 @@ Bytes: TypeAlias = NDArray[np.uint8]
 _UNSIGNED = {2: 1, 4: 2, 6: 4, 8: 8, 10: 8, 12: 1, 14: 2, 16: 4, 18: 8, 22: 8, 23: 8}
 _SIGNED = {1: 1, 3: 2, 5: 4, 7: 8, 9: 8, 11: 1, 13: 2, 15: 4, 17: 8}
 _FIRST_OWN_TYPE = 1 << 24
+_OFTEN_ZERO = 7
+"""A byte of the header by which almost all raw blobs are told from text."""
 _IS_HEX = np.isin(np.arange(256), list(b"0123456789abcdefABCDEF"))
 
 
@@ -72,8 +74,9 @@ class _Entry(NamedTuple):
 @view("nvtx", "nvtx_schema_entries")
 def payloads(trace: Trace) -> Payloads:
     """Return the decoded payloads of the NVTX rows of `trace`."""
-    rows = trace.frame("nvtx").select("report", "domain", "payload").with_row_index("nvtx_row")
-    return decode(rows.drop_nulls("payload"), trace.frame("nvtx_schema_entries"))
+    rows = trace.frame("nvtx").select("report", "domain", "payload")
+    at = rows["payload"].is_not_null().arg_true().cast(pl.UInt32).alias("nvtx_row")
+    return decode(rows[at].with_columns(at), trace.frame("nvtx_schema_entries"))
 
 
 def decode(rows: pl.DataFrame, entries: pl.DataFrame) -> Payloads:
@@ -89,16 +92,25 @@ def decode(rows: pl.DataFrame, entries: pl.DataFrame) -> Payloads:
     """
     table = rows.select("nvtx_row", "report", pl.col("domain").fill_null(0))
     blobs, layouts = rows["payload"], _layouts(entries)
-    sizes = blobs.bin.size().to_numpy()
+    sizes = blobs.bin.size()
     parts: list[pl.DataFrame] = []
-    for length in np.unique(sizes):
-        where = np.flatnonzero(sizes == length)
-        joined = b"".join(blobs.gather(where).to_list())
-        matrix = np.frombuffer(joined, np.uint8).reshape(where.size, int(length))
+    for length in sizes.unique().sort().to_list():
+        if length <= HEADER_BYTES:
+            continue
+        where = (sizes == length).arg_true()
+        # Blobs of one length are a matrix as they are.
+        of_length = pl.Array(pl.UInt8, length)
+        matrix = blobs.gather(where).bin.reinterpret(dtype=of_length).to_numpy()
         is_text = _looks_like_text(matrix)
-        parts += _decode_sized(table[where[~is_text]], matrix[~is_text], layouts)
-        parts += _decode_sized(table[where[is_text]], _unhexed(matrix[is_text]), layouts)
-    found = pl.concat(parts).sort("nvtx_row") if parts else pl.DataFrame(schema=PAYLOAD_SCHEMA)
+        if not is_text.any():
+            parts += _decode_sized(table[where], matrix, layouts)
+            continue
+        raw, text = (where.filter(pl.Series(mask)) for mask in (~is_text, is_text))
+        parts += _decode_sized(table[raw], matrix[~is_text], layouts)
+        parts += _decode_sized(table[text], _unhexed(matrix[is_text]), layouts)
+    found = pl.concat(parts) if parts else pl.DataFrame(schema=PAYLOAD_SCHEMA)
+    if len(parts) > 1:
+        found = found.sort("nvtx_row")
     return Payloads(found, len(blobs), len(blobs) - found.height)
 
 
@@ -107,7 +119,10 @@ def _looks_like_text(matrix: Bytes) -> NDArray[np.bool_]:
     size = matrix.shape[1]
     if size % 2 or size < 2 * HEADER_BYTES:
         return np.zeros(matrix.shape[0], np.bool_)
-    return np.asarray(_IS_HEX[matrix].all(axis=1), np.bool_)
+    is_text: NDArray[np.bool_] = _IS_HEX[matrix[:, _OFTEN_ZERO]]
+    if is_text.any():
+        is_text[is_text] = _IS_HEX[matrix[is_text]].all(axis=1)
+    return is_text
 
 
 def _unhexed(matrix: Bytes) -> Bytes:
@@ -135,7 +150,9 @@ def _decode_sized(
         if layout is not None:
             # The last word of the header is the payload's offset where it makes sense.
             start = offset if HEADER_BYTES <= offset < length else HEADER_BYTES
-            part = _decode_alike(group, matrix[group["_at"].to_numpy()], layout, start)
+            is_all = group.height == table.height
+            own = matrix if is_all else matrix[group["_at"].to_numpy()]
+            part = _decode_alike(group, own, layout, start)
             parts += [part] if part is not None else []
     return parts
 
