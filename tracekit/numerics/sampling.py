@@ -132,6 +132,19 @@ def cells(timestamps: ArrayLike, values: ArrayLike, edge: Edge = "leading") -> C
     if (times[1:] < times[:-1]).any():
         order = np.argsort(times, kind="stable")
         times, value = times[order], value[order]
+    return extents(times, edge).with_value(value)
+
+
+def extents(times: Int64, edge: Edge = "leading") -> Cells:
+    """Return `cells` of samples without values: counters sampled at one time share them.
+
+    Args:
+        times: int64[n], ns, ascending.
+        edge: As for `cells`.
+
+    Returns:
+        n cells of value 0.
+    """
     steps = np.diff(times)
     period = int(np.median(steps)) if steps.size else 0
     if steps.size and steps.max() > LOST_AFTER_PERIODS * period:
@@ -141,7 +154,7 @@ def cells(timestamps: ArrayLike, values: ArrayLike, edge: Edge = "leading") -> C
         end = times + np.append(steps, period)[: times.size]
     else:
         start = times - np.insert(steps, 0, period)[: times.size]
-    return Cells(start, end, value, period).with_value(value)
+    return Cells(start, end, np.broadcast_to(np.int64(0), times.shape), period)
 
 
 def over_windows(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> Means:

@@ -109,7 +109,6 @@ def recording(trace: Trace) -> dict[str, int | str]:
         command (``nsys profile`` with the metric set that has the counter; "" when this chip's
         set is not known).
     """
-    kernels = activity(trace).filter(pl.col("source") == "kernel")
     n_metrics = trace.frame("metric_names")["name"].drop_nulls().n_unique()
     active = used_gpus(trace)
     used = [gpu for gpu in trace.gpus if gpu.index in active] or list(trace.gpus)
@@ -121,7 +120,7 @@ def recording(trace: Trace) -> dict[str, int | str]:
         options = (f"--gpu-metrics-set={metric_set or 'gh100-ct'}", FREQUENCY)
         command = record_command(("kernels", "gpu_metrics"), version=version, extra=options)
     return {
-        "n_kernels": kernels.height,
+        "n_kernels": int((activity(trace)["source"] == "kernel").sum()),
         "n_metrics": n_metrics if trace.has("gpu_metrics") else 0,
         "blocked": "" if trace.has("gpu_metrics") else _blocked(trace),
         "chip": chip,

@@ -7,6 +7,7 @@ hole instead of lengthening its neighbour.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TypeAlias, cast
 
@@ -90,14 +91,20 @@ def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
     names = {*LINK_RX, *LINK_TX, *(name for parts in DRAM for name in parts), *OTHERS}
     rows = trace.samples(sorted(names))
     rows = rows.slice(rows["gpu"].null_count())  # they come first
-    # Sorted by both: the samples of a counter are a slice, and stay where they are.
-    kinds = rows.lazy().group_by("gpu", "name", maintain_order=True).len().collect()
-    ends = kinds["len"].cum_sum().to_list()
+    # Sorted by both: the values of a counter are a slice, and stay where they are.
+    gpu, name = rows["gpu"].to_numpy(), rows["name"].to_physical().to_numpy()
+    begins = np.flatnonzero((gpu[1:] != gpu[:-1]) | (name[1:] != name[:-1])) + 1
     times, values = rows["t_ns"].to_numpy(), rows["value"].to_numpy()
-    return {
-        (gpu, name): (times[end - length : end], values[end - length : end])
-        for (gpu, name, length), end in zip(kinds.iter_rows(), ends, strict=True)
-    }
+    found: dict[tuple[int, str], tuple[Int64, Int64]] = {}
+    of_gpu: dict[int, Int64] = {}
+    for low, high in itertools.pairwise([0, *begins.tolist(), rows.height]):
+        if low < high:
+            index, own = int(gpu[low]), times[low:high]
+            # The counters of a GPU are sampled together: they share their times.
+            if not np.array_equal(of_gpu.get(index, own[:0]), own):
+                of_gpu[index] = own.copy()
+            found[index, str(rows["name"][low])] = of_gpu[index], values[low:high]
+    return found
 
 
 @view(of=[_traffic])
@@ -105,7 +112,10 @@ def _counters(trace: Trace) -> dict[tuple[int, str], Counter | None]:
     """The counters of `_traffic`."""
     edge = _edge(trace)
     found = _traffic(trace)
-    counters = each(lambda key: _counter(key[1], *found[key], edge), found)
+    distinct = {id(times): times for times, _ in found.values()}
+    extents = each(lambda times: sampling.extents(times, edge), distinct.values())
+    cells = dict(zip(distinct, extents, strict=True))
+    counters = each(lambda key: _counter(key[1], cells[id(found[key][0])], found[key][1]), found)
     return dict(zip(found, counters, strict=True))
 
 
@@ -148,13 +158,14 @@ def counter(trace: Trace, gpu: int, name: str) -> Counter | None:
     known = _counters(trace)
     if (gpu, name) in known:
         return known[gpu, name]
-    return _counter(name, *samples_of(trace, gpu, name), _edge(trace))
+    times, values = samples_of(trace, gpu, name)
+    return _counter(name, sampling.extents(times, _edge(trace)), values)
 
 
-def _counter(name: str, times: Int64, values: Int64, edge: sampling.Edge) -> Counter | None:
+def _counter(name: str, extents: sampling.Cells, values: Int64) -> Counter | None:
     if not values.any():
         return None
-    cells = sampling.cells(times, values, edge)
+    cells = extents.with_value(values)
     if values.min() >= 0 and values.max() <= FULL_SCALE:
         return Counter(name, cells.with_value(cells.value / FULL_SCALE), values.size, 0, 0)
     negative, over = cells.value < 0, cells.value > FULL_SCALE
