@@ -181,9 +181,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     """Return the frames of `ANALYSIS`."""
     cache = kv_cache(trace)
     events = {name: frame for name, frame in markers(trace).items() if name.startswith("KV_")}
-    layout = _shown(named(kv_layout(trace), cache))
-    rules = [rule for rule in RULES if rule.table == "layout"]
-    layout = layout.with_columns(severity(rules, params))
+    judged = severity([rule for rule in RULES if rule.table == "layout"], params)
     faults = sorted(cache.faults.items())
     summary = {
         "n_nvtx": sum(r.tables.get("nvtx", 0) for r in trace.reports),
@@ -192,15 +190,22 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "n_pool_markers": cache.pools.height,
     }
     return {
-        "layout": LAYOUT.conform(layout),
-        "chains": CHAINS.conform(_shown(named(kv_chains(trace), cache))),
-        "copies": COPIES.conform(_shown(named(kv_copies(trace), cache))),
-        "usage": USAGE.conform(_shown(named(kv_usage(trace), cache))),
+        "layout": _named(LAYOUT, kv_layout(trace), cache, *judged),
+        "chains": _named(CHAINS, kv_chains(trace), cache),
+        "copies": _named(COPIES, kv_copies(trace), cache),
+        "usage": _named(USAGE, kv_usage(trace), cache),
         "pools": _pools(trace, cache),
         "oom": OOM.conform(oom_messages(trace)),
         "faults": pl.DataFrame(faults, schema=FAULTS.schema, orient="row"),
         "summary": SUMMARY.conform(pl.DataFrame([summary])),
     }
+
+
+def _named(table: Table, rows: pl.DataFrame, cache: KvCache, *more: pl.Expr) -> pl.DataFrame:
+    """Rows of a view as a result, with names for ids and `more` columns."""
+    if rows.is_empty():
+        return table.empty()
+    return table.conform(_shown(named(rows, cache)).with_columns(more))
 
 
 def _shown(rows: pl.DataFrame) -> pl.DataFrame:
@@ -214,6 +219,8 @@ def _shown(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pools(trace: Trace, cache: KvCache) -> pl.DataFrame:
+    if cache.owners.is_empty():
+        return POOLS.empty()
     counts = cache.lists.group_by("pool_id").agg(
         pl.col("layer").n_unique().alias("n_layers"), pl.col("seq").n_unique().alias("n_seqs")
     )

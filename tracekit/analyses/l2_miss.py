@@ -111,6 +111,8 @@ def _rates(trace: Trace, sums: pl.DataFrame) -> pl.DataFrame:
 def _layers(trace: Trace) -> pl.DataFrame:
     """Hit rates of layers beside the layout of their KV cache."""
     hits, texts = kernel_hits(trace), ranges(trace)["text"]
+    if hits.by_layer.is_empty():
+        return LAYERS.empty()
     rates = _rates(trace, hits.by_layer)
     label = texts[rates["range"]] if len(texts) else rates["range"]
     label = label.cast(pl.String).str.replace(r"\blayer[=: ]\d+ *", "")

@@ -105,7 +105,10 @@ def collectives(trace: Trace) -> pl.DataFrame:
         Frame of `COLLECTIVES`, sorted by comm, rank_id, seq. ``rank_id`` numbers (report, gpu,
         pid) over the trace, ``rank`` is the number the library gave, null when unknown.
     """
-    rows = comm_kernels(trace).hstack(launch_facts(trace))
+    rows = comm_kernels(trace)
+    if rows.is_empty():
+        return pl.DataFrame(schema=COLLECTIVES)
+    rows = rows.hstack(launch_facts(trace))
     rows = rows.hstack(looked_up(rows, _name_facts(rows), ["name_key"]))
     rows = rows.with_columns(
         _rank_ids(rows),

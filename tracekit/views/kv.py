@@ -135,6 +135,8 @@ def _groups(records: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
 
 def _gpu_of(trace: Trace, owners: pl.DataFrame) -> pl.DataFrame:
     """Physical GPU of each address space: by ordinal, else the only GPU its process used."""
+    if owners.is_empty():
+        return owners.select("pool_id", pl.lit(None, pl.Int16).alias("gpu"))
     ran = kernel_devices(trace)
     listed = trace.frame("cuda_devices").select("report", "pid", "device", "gpu")
     ordinals = pl.concat([ran, listed]).drop_nulls("gpu").cast({"device": pl.Int64})
@@ -152,6 +154,8 @@ def _gpu_of(trace: Trace, owners: pl.DataFrame) -> pl.DataFrame:
 
 def _peaks(records: pl.DataFrame) -> dict[int, int]:
     """First time at which the live bytes of each pool are largest."""
+    if records.is_empty():
+        return {}
     grown = records.select("pool_id", pl.col("t_alloc_ns").alias("t_ns"), "bytes")
     freed = records.drop_nulls("t_free_ns").select(
         "pool_id", pl.col("t_free_ns").alias("t_ns"), -pl.col("bytes")

@@ -105,6 +105,8 @@ def kv_copies(trace: Trace) -> pl.DataFrame:
     """
     cache = kv_cache(trace)
     moved = cache.records.filter("moved")
+    if moved.is_empty():
+        return pl.DataFrame(schema=_COPIES)
     frame = moved.select(
         "report",
         "pid",

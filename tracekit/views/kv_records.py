@@ -52,6 +52,8 @@ _EVENT = pl.Schema(
         **{name: pl.Int64() for name in GEOMETRY},
     }
 )
+_OF_BLOCKS = ("KV_BLOCK", "KV_REALLOC", "KV_TABLE", "KV_FREE")
+"""Events that state blocks."""
 
 
 class KvRecords(NamedTuple):
@@ -81,6 +83,8 @@ def build_records(markers: Mapping[str, pl.DataFrame]) -> KvRecords:
     """
     faults: dict[str, int] = {}
     pools = pool_frame(markers["KV_POOL"])
+    if not any(markers[name].height for name in _OF_BLOCKS):
+        return KvRecords(pl.DataFrame(schema=RECORDS), pools, faults)
     tables = _table_events(markers["KV_TABLE"], pools, faults)
     events = pl.concat(
         [_block_events(markers["KV_BLOCK"]), _realloc_events(markers["KV_REALLOC"]), tables]

@@ -44,6 +44,8 @@ def kv_usage(trace: Trace) -> pl.DataFrame:
     """
     cache = kv_cache(trace)
     pools = kv_layout(trace).filter(pl.col("level") == "pool")
+    if pools.is_empty():
+        return pl.DataFrame(schema=_USAGE)
     rows = pools.select("pool_id", "t_ns", "at_peak", "used_bytes", allocated_bytes="bytes")
     reserved = (
         cache.pools.drop_nulls("pool_id")
