@@ -71,6 +71,15 @@ def test_many_rows_are_swept_and_ends_may_come_in_any_order(
 
 
 @settings(deadline=None)
+@given(ROWS)
+def test_rows_by_queue_and_kind(rows: list[tuple[int, ...]]) -> None:
+    work = _work(rows, [True] * 9)
+    count = beside._counted(work.queue, work.kind, 3, 3)
+    assert count.tolist() == beside.counted(work.queue, work.kind, 3, 3).tolist()
+    assert count[0, 1] == sum((queue, kind) == (0, 1) for _, _, queue, kind, _ in rows)
+
+
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(-1, 20), st.integers(0, 3))))
 def test_sides_of_rows(rows: list[tuple[int, int, int]]) -> None:
     length, covered, name = np.array(rows, np.int64).reshape(-1, 3).T

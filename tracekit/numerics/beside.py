@@ -14,7 +14,16 @@ from tracekit.numerics import intervals, sweeps
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.jit import compiled
 
-__all__ = ["INSIDE", "NEVER", "OUTSIDE", "Followers", "rows_beside", "sides", "waited_since"]
+__all__ = [
+    "INSIDE",
+    "NEVER",
+    "OUTSIDE",
+    "Followers",
+    "counted",
+    "rows_beside",
+    "sides",
+    "waited_since",
+]
 
 Bool: TypeAlias = NDArray[np.bool_]
 Int32: TypeAlias = NDArray[np.int32]
@@ -49,6 +58,33 @@ class Followers(NamedTuple):
     chosen: Bool
     stream_of: Int32
     launch: Int64
+
+
+def counted(queue: UInt32, kind: UInt8, n_queues: int, n_kinds: int) -> Int64:
+    """Count rows by queue and kind.
+
+    Args:
+        queue: uint32[n], below `n_queues`.
+        kind: uint8[n], below `n_kinds`.
+        n_queues: Number of queues.
+        n_kinds: Number of kinds.
+
+    Returns:
+        int64[n_queues, n_kinds].
+    """
+    if sweeps.worth(queue.size):
+        return _counted(queue, kind, n_queues, n_kinds)
+    pair = queue.astype(np.int64) * n_kinds + kind
+    count: Int64 = np.bincount(pair, minlength=n_queues * n_kinds).astype(np.int64)
+    return count.reshape(n_queues, n_kinds)
+
+
+@compiled(f"int64[:, ::1]({_CODES}, int64, int64)")
+def _counted(queue: UInt32, kind: UInt8, n_queues: int, n_kinds: int) -> Int64:
+    count = np.zeros((n_queues, n_kinds), np.int64)
+    for i in range(queue.size):
+        count[queue[i], kind[i]] += 1
+    return count
 
 
 def rows_beside(

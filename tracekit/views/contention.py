@@ -73,6 +73,10 @@ GROUP = pl.Schema(
 BANDWIDTH, LINK, SCHEDULING, UNKNOWN = "bandwidth", "link", "SM/scheduling", "unknown"
 
 
+_LOOKED_AT = (
+    *("instance", "state", "partner", "transfer_ns", "overlap_frac", "lag_ns", "nranks_at_least"),
+    "prov",
+)
 _VIEWS = (contention_cases, comm_overlap, instances, matching, *metrics.SAMPLED)
 
 
@@ -89,7 +93,8 @@ def contention_groups(trace: Trace) -> pl.DataFrame:
         ``per_overlap`` is the slope of transfer over overlap, relative to no overlap.
     """
     rows, groups = [], list[NDArray[np.uint32]]()
-    for key, part in sorted(_partition(contention_cases(trace), KEY), key=_sortable):
+    cases = contention_cases(trace).select(*KEY, *_LOOKED_AT)
+    for key, part in sorted(_partition(cases, KEY), key=_sortable):
         about = dict(zip(KEY, key, strict=True))
         alone = part.filter(pl.col("state") == "alone")
         contended = part.filter(pl.col("state") == "contended")

@@ -95,7 +95,7 @@ def _by_gpu(trace: Trace) -> list[_OnGpu]:
     instance, end = (members[c].to_numpy() for c in ("instance", "end_ns"))
     gpu = members["gpu"].fill_null(_NO_GPU).to_numpy()
     found = []
-    for one in sorted(np.unique(gpu[gpu != _NO_GPU]).tolist(), key=str):
+    for one in sorted(members["gpu"].drop_nulls().unique().to_list(), key=str):
         rows = np.flatnonzero(gpu == one)
         sms = metrics.total(trace, one, metrics.SMS_ACTIVE)
         counters = metrics.dram(trace, one), metrics.link(trace, one), sms

@@ -167,8 +167,7 @@ def lanes(trace: Trace) -> dict[int | None, Lanes]:
     first = 0
     for n, gpu in () if runs is None else runs.rows():
         own = slice(first, first + n)
-        pair = queue[own].astype(np.int64) * len(kinds) + kind[own]
-        count = np.bincount(pair, minlength=stream_of.size * len(kinds))
+        count = beside.counted(queue[own], kind[own], stream_of.size, len(kinds))
         found[gpu] = Lanes(
             first,
             start[own],
@@ -176,7 +175,7 @@ def lanes(trace: Trace) -> dict[int | None, Lanes]:
             kind[own],
             kinds,
             queue[own],
-            count.reshape(stream_of.size, len(kinds)),
+            count,
             stream_of.astype(np.int32),
             streams,
             reports,
