@@ -93,27 +93,35 @@ def _nccl_calls(trace: Trace) -> pl.DataFrame:
     found = _with_calls(rows.filter(asked[rows["stack"]]))
     stacks_of = range_stacks(trace).select("report", "pid", "tid", "domain_name")
     found = found.hstack(stacks_of[found["stack"]] if found.height else stacks_of.clear())
-    records = payloads(trace).records.drop("report", "schema")
-    return (
-        found.filter(nccl | pl.col("_prefixed"))
-        .join(records, on="nvtx_row", how="left", maintain_order="left")
-        .select(
-            pl.lit("nccl", pl.Categorical).alias("source"),
-            "report",
-            "pid",
-            "tid",
-            thread_key().alias("thread"),
-            "start_ns",
-            "end_ns",
-            "what",
-            "comm",
-            pl.lit(None, pl.Int64).alias("handle"),
-            pl.when(pl.col("bytes") >= 0).then("bytes").alias("bytes"),
-            pl.lit(None, pl.Categorical).alias("dtype"),
-            "nranks",
-            "rank",
-        )
+    found = found.filter(nccl | pl.col("_prefixed"))
+    records = payloads(trace).records.select("nvtx_row", "comm", "bytes", "nranks", "rank")
+    return found.hstack(_told(records, found["nvtx_row"])).select(
+        pl.lit("nccl", pl.Categorical).alias("source"),
+        "report",
+        "pid",
+        "tid",
+        thread_key().alias("thread"),
+        "start_ns",
+        "end_ns",
+        "what",
+        "comm",
+        pl.lit(None, pl.Int64).alias("handle"),
+        pl.when(pl.col("bytes") >= 0).then("bytes").alias("bytes"),
+        pl.lit(None, pl.Categorical).alias("dtype"),
+        "nranks",
+        "rank",
     )
+
+
+def _told(records: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
+    """The record of each NVTX row, nulls without one; there is one a row, in their order."""
+    known, sought = records["nvtx_row"].to_numpy(), rows.to_numpy()
+    records = records.drop("nvtx_row")
+    if not known.size:
+        return records.clear(sought.size)
+    at = np.minimum(np.searchsorted(known, sought), known.size - 1)
+    place = pl.Series(at).set(pl.Series(known[at] != sought), None)
+    return records.select(pl.all().gather(place))
 
 
 def _with_calls(rows: pl.DataFrame) -> pl.DataFrame:

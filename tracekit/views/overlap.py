@@ -130,13 +130,20 @@ def comm_overlap(trace: Trace) -> CommOverlap:
 
 
 def _by_kind(found: list[_Measured]) -> pl.DataFrame:
-    parts = [BY_KIND.to_frame()]
+    code = {kind: place for place, kind in enumerate(WORK_KIND.categories)}
+    rows, kinds, shared = list[Int64](), list[NDArray[np.uint32]](), list[Int64]()
     for part in found:
-        for kind, shared in part.kinds.items():
-            own = np.flatnonzero(shared)
-            columns = {"row": part.at[own], "kind": kind, "overlap_ns": shared[own]}
-            parts.append(pl.DataFrame(columns, schema=BY_KIND))
-    return pl.concat(parts)
+        for kind, ns in part.kinds.items():
+            own = np.flatnonzero(ns)
+            rows.append(part.at[own])
+            kinds.append(np.full(own.size, code[kind], np.uint32))
+            shared.append(ns[own])
+    if not rows:
+        return BY_KIND.to_frame()
+    every = pl.Series("kind", WORK_KIND.categories, WORK_KIND)
+    row = pl.Series("row", np.concatenate(rows), pl.UInt32)
+    kind_of = every.gather(np.concatenate(kinds))
+    return pl.DataFrame([row, kind_of, pl.Series("overlap_ns", np.concatenate(shared))])
 
 
 @view(of=[comm_overlap])
