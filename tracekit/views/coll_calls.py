@@ -79,6 +79,8 @@ def host_calls(trace: Trace) -> pl.DataFrame:
 
 def _in_order(calls: pl.DataFrame) -> pl.DataFrame:
     """Sort the calls of one source by thread and start, outer ones first."""
+    if calls.is_empty():
+        return calls
     thread, _ = row_numbers(calls.select("report", "pid", "tid"))
     keys = calls["start_ns"].to_numpy(), -calls["end_ns"].to_numpy()
     order = buckets.ordered(thread, keys)

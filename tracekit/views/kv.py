@@ -12,7 +12,7 @@ from tracekit.model.trace import Trace, view
 from tracekit.views.attribution import steps
 from tracekit.views.keys import row_numbers
 from tracekit.views.kv_layout import MEASURED, MEASURES, measure
-from tracekit.views.kv_records import SPACE, build_records
+from tracekit.views.kv_records import RECORDS, SPACE, KvRecords, build_records
 from tracekit.views.markers import markers
 
 __all__ = ["MAX_TIMES", "KvCache", "kv_cache", "kv_layout", "named"]
@@ -78,6 +78,8 @@ def kernel_devices(trace: Trace) -> pl.DataFrame:
 def kv_cache(trace: Trace) -> KvCache:
     """Return the KV cache as the markers of the trace state it; all frames empty without any."""
     built = build_records(markers(trace))
+    if built.records.is_empty() and built.pools.is_empty():
+        return _nothing(built)
     records = built.records.sort(*LIST, "block", "t_alloc_ns")
     records = records.with_columns(pl.struct(LIST).rle_id().cast(pl.Int64).alias("list_id"))
     groups = _groups(records, built.pools)
@@ -104,6 +106,26 @@ def kv_cache(trace: Trace) -> KvCache:
         faults=built.faults,
         times=_times(trace, records, peaks),
         peaks=peaks,
+    )
+
+
+def _nothing(built: KvRecords) -> KvCache:
+    """The cache that no marker states, as most traces have it."""
+    ids = dict.fromkeys(("list_id", "layer_id", "pool_id"), pl.Int64())
+    known = {**RECORDS, **ids, "group": pl.String(), "gpu": pl.Int16()}
+
+    def empty(*names: str) -> pl.DataFrame:
+        return pl.DataFrame(schema={name: known[name] for name in names})
+
+    return KvCache(
+        records=empty(*RECORDS, *ids),
+        lists=empty("list_id", *LIST, "layer_id", "pool_id"),
+        layers=empty("layer_id", "pool_id", *SPACE, "layer", "kind"),
+        owners=empty("pool_id", *SPACE, "group", "gpu"),
+        pools=built.pools.with_columns(pl.lit(None, pl.Int64).alias("pool_id")),
+        faults=built.faults,
+        times=(),
+        peaks={},
     )
 
 
@@ -135,8 +157,6 @@ def _groups(records: pl.DataFrame, pools: pl.DataFrame) -> pl.DataFrame:
 
 def _gpu_of(trace: Trace, owners: pl.DataFrame) -> pl.DataFrame:
     """Physical GPU of each address space: by ordinal, else the only GPU its process used."""
-    if owners.is_empty():
-        return owners.select("pool_id", pl.lit(None, pl.Int16).alias("gpu"))
     ran = kernel_devices(trace)
     listed = trace.frame("cuda_devices").select("report", "pid", "device", "gpu")
     ordinals = pl.concat([ran, listed]).drop_nulls("gpu").cast({"device": pl.Int64})
@@ -154,8 +174,6 @@ def _gpu_of(trace: Trace, owners: pl.DataFrame) -> pl.DataFrame:
 
 def _peaks(records: pl.DataFrame) -> dict[int, int]:
     """First time at which the live bytes of each pool are largest."""
-    if records.is_empty():
-        return {}
     grown = records.select("pool_id", pl.col("t_alloc_ns").alias("t_ns"), "bytes")
     freed = records.drop_nulls("t_free_ns").select(
         "pool_id", pl.col("t_free_ns").alias("t_ns"), -pl.col("bytes")
