@@ -161,12 +161,12 @@ def _differences(
     """What the late rank spent more than the earliest, summed by kind."""
     spent = list(more)
     columns = (pl.Series(what, ns) for what, ns in more.items())
-    diff = about.with_columns(*columns, pl.col(_BY).cast(pl.String))
-    by = [*_BY, "late_rank_id"]
-    found = diff.group_by(by).agg(pl.col(spent).sum())
-    found = found.unpivot(spent, index=by, variable_name="what", value_name="extra_ns")
-    totals = diff.group_by(by).agg(pl.len().alias("n"), pl.col("skew_ns").sum().alias("late_ns"))
-    found = found.join(totals, on=by, how="left", nulls_equal=True)
+    by, totals = [*_BY, "late_rank_id"], ["n", "late_ns"]
+    groups = about.with_columns(*columns).group_by(by)
+    summed = groups.agg(
+        pl.len().alias("n"), pl.col("skew_ns").sum().alias("late_ns"), pl.col(spent).sum()
+    ).with_columns(pl.col(_BY).cast(pl.String))
+    found = summed.unpivot(spent, index=[*by, *totals], variable_name="what", value_name="extra_ns")
     labels = rank_labels(trace).select(
         pl.col("rank_id").alias("late_rank_id"), pl.col("rank").alias("late_rank")
     )

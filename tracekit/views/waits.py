@@ -209,16 +209,15 @@ def skews(trace: Trace) -> pl.DataFrame:
     normal = each.filter(~pl.col("starting"))
     worst = normal.sort("skew_ns", "instance", descending=[True, False])
     worst = (
-        worst.with_columns(_TEXTS)
-        .group_by(_BY, maintain_order=True)
+        worst.group_by(_BY, maintain_order=True)
         .agg(
             (pl.col("last_start_ns") - pl.col("skew_ns")).first().alias("worst_start_ns"),
             pl.col("last_end_ns").first().alias("worst_end_ns"),
         )
+        .with_columns(_TEXTS)
     )
     found = (
-        each.with_columns(_TEXTS)
-        .group_by(_BY)
+        each.group_by(_BY)
         .agg(
             pl.len().alias("n"),
             pl.col("skew_ns").median().alias("skew_median_ns"),
@@ -228,6 +227,7 @@ def skews(trace: Trace) -> pl.DataFrame:
             pl.col("skew_ns").filter("starting").max().alias("first_skew_ns"),
             pl.col("prov").min(),
         )
+        .with_columns(_TEXTS)
     )
     times = step_time(trace).group_by("step_group").agg(pl.col("time_ns").mean())
     found = found.join(times, on="step_group", how="left")
