@@ -76,15 +76,16 @@ def test_nobody_waits_for_the_place_behind_a_damaged_chunk(path, monkeypatch, ba
 def test_a_header_without_bytes_has_no_layout(tmp_path):
     path = tmp_path / "r.sqlite"
     con = sqlite3.connect(path)
-    con.execute("CREATE TABLE t(s TEXT, a INTEGER)")
-    # The first row's number lies on an overflow page: what is known of its layout is far away.
-    rows = [("x" * 10_000, 1000), *((f"row {i}", 1000 + i) for i in range(20))]
-    con.executemany("INSERT INTO t VALUES(?, ?)", rows)
+    con.execute("CREATE TABLE t(s TEXT, a INTEGER, r TEXT)")
+    # Of some of the long rows, the number is on an overflow page, though not far into the record.
+    rows = [("x" * 600, 1000, "y" * (4000 + 200 * i)) for i in range(20)]
+    rows += [(f"row {i} " + "z" * 700, 1100 + i, "") for i in range(20)]
+    con.executemany("INSERT INTO t VALUES(?, ?, ?)", rows)
     con.commit()
     con.close()
     assert agree(path, {"a": pl.Int64}) == []
     data = path.read_bytes()
-    record = data.index(b"row 12") - 3
-    assert data[record] == 3
+    record = data.index(b"row 12") - 5
+    assert data[record] == 5
     path.write_bytes(data[:record] + b"\0" + data[record + 1 :])
     assert "a record that contradicts its length" in agree(path, {"a": pl.Int64})[0]
