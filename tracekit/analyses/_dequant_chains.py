@@ -80,22 +80,44 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     before = intervals.reached_before(end, chain, first.size)
     begin = np.minimum(np.maximum(start, before), end)
     exposed = end - begin - _covered(work, at, begin, end)
-    behind = identified(trace, work.select("queue", "start_ns", "name_key")[then[last]], "stream")
-    in_order = pl.lit(pl.Series(by_stream[last]))
+    length, bare = (np.add.reduceat(part, first) for part in (end - begin, exposed))
+    turn = _by_time(trace, at[first], start[first])
+    first, last = first[turn], last[turn]
     chains = _first_of_chains(trace, at[first]).with_columns(
-        *(
-            pl.when(in_order).then(behind[c]).otherwise(told[n][last]).alias(n)
-            for c, n in zip(_OWN, _NEXT, strict=True)
-        ),
+        *_consumers(trace, then[last], by_stream[last], told[last]),
         pl.Series("last_ns", end[last]),
         pl.Series("n_kernels", last - first + 1),
-        pl.Series("dequant_ns", np.add.reduceat(end - begin, first)),
-        pl.Series("exposed_ns", np.add.reduceat(exposed, first)),
+        pl.Series("dequant_ns", length[turn]),
+        pl.Series("exposed_ns", bare[turn]),
+    )
+    is_consumed = chains["next_ns"].is_not_null()
+    n_lost = int(chains["n_kernels"].filter(~is_consumed).sum())
+    return _named(trace, chains.filter(is_consumed) if n_lost else chains), n_lost
+
+
+def _consumers(
+    trace: Trace, rows: Int64, is_next: NDArray[np.bool_], told: pl.DataFrame
+) -> pl.DataFrame:
+    """Columns `_NEXT` and via of chains: of what comes next in the stream, else as events tell."""
+    own = activity(trace).select("queue", "start_ns", "name_key")[rows]
+    behind = identified(trace, own, "stream")
+    in_order = pl.lit(pl.Series(is_next))
+    return told.select(
+        *(
+            pl.when(in_order).then(behind[c]).otherwise(pl.col(n)).alias(n)
+            for c, n in zip(_OWN, _NEXT, strict=True)
+        ),
         pl.when(in_order).then(pl.lit("stream order")).otherwise(pl.lit("event")).alias("via"),
     )
-    consumed = pl.col("next_ns").is_not_null()
-    n_lost = int(chains.filter(~consumed)["n_kernels"].sum())
-    return _named(trace, chains.filter(consumed)), n_lost
+
+
+def _by_time(trace: Trace, at: Int64, start: Int64) -> Int64:
+    """Order of rows of `activity` by start, GPU and stream; sorted before they are many columns."""
+    own = queues(trace).select(
+        pl.col("gpu").fill_null(_NO_GPU), pl.col("stream").fill_null(np.iinfo(np.int64).min)
+    )
+    gpu, stream = (own[c].to_numpy()[activity(trace)["queue"].to_numpy()[at]] for c in own.columns)
+    return np.lexsort((stream, gpu, start))
 
 
 def _first_of_chains(trace: Trace, at: Int64) -> pl.DataFrame:
@@ -204,7 +226,6 @@ def _covered(work: pl.DataFrame, at: Int64, begin: Int64, end: Int64) -> Int64:
 
 def _named(trace: Trace, chains: pl.DataFrame) -> pl.DataFrame:
     names, groups = kernel_names(trace)["name"], steps(trace)["group"]
-    chains = chains.sort("start_ns", "gpu", "stream", maintain_order=True)
     group = groups[chains["step"]] if len(groups) else pl.lit(None, pl.String)
     return PERIODS.conform(
         chains.with_columns(

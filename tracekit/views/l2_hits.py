@@ -90,10 +90,10 @@ def kernel_hits(trace: Trace) -> KernelHits:
     slices = [np.searchsorted(gpus, edge).tolist() for edge in edges]
     kind = work["kind"].to_physical().to_numpy()
     inside = attribution(trace)["layer"].is_not_null().to_numpy()
-    attention = any(
-        bool((_IS_ATTENTION[kind[low:high]] & inside[low:high]).any()) for low, high in slices
-    )
-    speaks = inside & _IS_ATTENTION[kind] if attention else inside
+    attentive = _IS_ATTENTION[kind]
+    attentive &= inside
+    attention = any(bool(attentive[low:high].any()) for low, high in slices)
+    speaks = attentive if attention else inside
 
     def measured(which: int) -> _Own:
         own = slice(*slices[which])
