@@ -63,9 +63,6 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     """Return the frames of `ANALYSIS`."""
     hits = kernel_hits(trace)
     layers = _layers(trace)
-    names = kernel_names(trace).select("name_key", "name")
-    by_name = _rates(trace, hits.by_name)
-    by_name = by_name.join(names, on="name_key", how="left")
     summary: dict[str, Any] = {"n_layers": layers.height, "n_kv": kv_cache(trace).records.height}
     counted, by_layer = profiled(trace), counted_layers(trace)
     both = None if counted.is_empty() else matched(trace)
@@ -80,7 +77,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     found += _associations(by_layer, "ncu", params, judged=(share or 0.0) >= MIN_MATCHED)
     return {
         "layers": layers,
-        "kernels": KERNELS.conform(by_name.sort(["time_ns", "name"], descending=[True, False])),
+        "kernels": _kernels(trace, hits.by_name),
         "associations": pl.DataFrame(found, schema=ASSOCIATIONS.schema),
         "counters": _counters(trace, layers),
         "occupancy": OCCUPANCY.conform(hits.by_occupancy),
@@ -106,6 +103,15 @@ def _rates(trace: Trace, sums: pl.DataFrame) -> pl.DataFrame:
         (hit - half).clip(0).alias("hit_lo_frac"),
         (hit + half).clip(upper_bound=1).alias("hit_hi_frac"),
     )
+
+
+def _kernels(trace: Trace, sums: pl.DataFrame) -> pl.DataFrame:
+    """Hit rates of kernels by name, those that take the most time first."""
+    if sums.is_empty():
+        return KERNELS.empty()
+    names = kernel_names(trace).select("name_key", "name")
+    by_name = _rates(trace, sums).join(names, on="name_key", how="left")
+    return KERNELS.conform(by_name.sort(["time_ns", "name"], descending=[True, False]))
 
 
 def _layers(trace: Trace) -> pl.DataFrame:
