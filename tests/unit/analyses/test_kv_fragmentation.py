@@ -13,6 +13,7 @@ from tests.builders import Export
 from tracekit.analyses import load
 from tracekit.engine import open_trace, run
 from tracekit.model.analysis import Finding, Frames, Level
+from tracekit.views.kv import KvCache, kv_cache
 
 BASE = 0x7F0000000000
 BLOCK = 32768
@@ -480,3 +481,12 @@ def test_every_frame_is_drawn_without_data_too(judge):
     assert plot is not None
     plot(frames, Axes())
     plot({name: frame.clear() for name, frame in frames.items()}, Axes())
+
+
+def test_a_trace_without_markers_has_a_cache_of_the_same_columns(tmp_path: Path) -> None:
+    def schemas(name: str, export: Export) -> list[pl.Schema]:
+        with open_trace([export.write(tmp_path / name)]) as (trace, _):
+            cache: KvCache = kv_cache(trace)
+            return [part.schema for part in cache if isinstance(part, pl.DataFrame)]
+
+    assert schemas("none.sqlite", marked()) == schemas("some.sqlite", blocks([0, BLOCK]))
