@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import company, intervals, resample, sampling, speaking, sweeps
+from tracekit.numerics import company, intervals, sampling, speaking, sweeps
 
 rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
 values = st.one_of(
@@ -109,15 +109,6 @@ def test_excess_is_spread_as_by_numpy(found: list, of: list, excess: list) -> No
     at, lost = intervals.steps(s, e, np.abs(np.array(excess[: s.size], np.float64)))
     level = np.stack((lost, intervals.steps(s, e, np.ones(s.size, np.int64))[1].astype(float)))
     assert company._swept(ks, ke, at, level).tolist() == company._spread(ks, ke, at, level).tolist()
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(-9, 9), min_size=1, max_size=12), st.integers(1, 12))
-def test_counted_medians_are_those_of_numpy(value: list[float], n: int) -> None:
-    drawn = np.random.default_rng(n).integers(0, len(value), (20, n))
-    ascending, order = np.sort(value), np.argsort(value)
-    expected = np.median(np.array(value)[drawn], axis=1)
-    assert resample._counted_medians(ascending, order, drawn).tolist() == expected.tolist()
 
 
 def test_large_inputs_are_swept() -> None:
