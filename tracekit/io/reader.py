@@ -33,6 +33,8 @@ _PACKED = {
 }
 """Ids that hold others: where each begins in them, bits."""
 TESTED_SCHEMA_MAJOR_MINOR = (3, 25)
+_MOST_DIGITS = 6
+"""Of the version at the end of a table's name, as in ``NVTX_EVENTS_V2``."""
 
 
 class ReportReader:
@@ -58,6 +60,12 @@ class ReportReader:
         self._source = source
         self._salvage = salvage
         self._raw = source.tables()
+        self._newest: dict[str, tuple[int, str]] = {}
+        for name in self._raw:
+            own, _, suffix = name.rpartition("_V")
+            is_later = own and suffix.isdecimal() and len(suffix) <= _MOST_DIGITS
+            base, version = (own, int(suffix)) if is_later else (name, 0)
+            self._newest[base] = max(self._newest.get(base, (0, "")), (version, name))
         self._damaged: dict[str, str] = {}
         self._markers: list[pl.DataFrame] = []
         self.report = self._describe(index, name, fingerprint)
@@ -65,10 +73,8 @@ class ReportReader:
     def table_name(self, canonical: str) -> str | None:
         """Return the raw table of a canonical one, newest suffix first; None when absent."""
         for wanted in CATALOG[canonical].sources:
-            pattern = re.compile(rf"{re.escape(wanted)}(?:_V(\d+))?")
-            hits = [(int(m[1] or 0), n) for n in self._raw if (m := pattern.fullmatch(n))]
-            if hits:
-                return max(hits)[1]
+            if wanted in self._newest:
+                return self._newest[wanted][1]
         return None
 
     def load(self, canonical: str, where: Sequence[RowFilter] = ()) -> pl.DataFrame:
