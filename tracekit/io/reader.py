@@ -61,11 +61,11 @@ class ReportReader:
         self._salvage = salvage
         self._raw = source.tables()
         self._newest: dict[str, tuple[int, str]] = {}
-        for name in self._raw:
-            own, _, suffix = name.rpartition("_V")
+        for raw in self._raw:
+            own, _, suffix = raw.rpartition("_V")
             is_later = own and suffix.isdecimal() and len(suffix) <= _MOST_DIGITS
-            base, version = (own, int(suffix)) if is_later else (name, 0)
-            self._newest[base] = max(self._newest.get(base, (0, "")), (version, name))
+            base, version = (own, int(suffix)) if is_later else (raw, 0)
+            self._newest[base] = max(self._newest.get(base, (0, "")), (version, raw))
         self._damaged: dict[str, str] = {}
         self._markers: list[pl.DataFrame] = []
         self.report = self._describe(index, name, fingerprint)
