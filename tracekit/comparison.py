@@ -1,6 +1,7 @@
 """Two runs side by side: device time by class and by kernel name, per step where both have steps.
 
-It says what differs, never why: less time in one class is not a proof of less memory traffic.
+It says what differs, never why: less time in one class is not a proof of less memory traffic. What
+a run did not record (no device activity, graphs traced as a whole) is unknown in it, never zero.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -17,19 +19,25 @@ from tracekit.model.table import Column, Table
 from tracekit.model.trace import Trace
 from tracekit.views.activity import activity
 from tracekit.views.attribution import attribution, steps
-from tracekit.views.kernels import kernel_names
+from tracekit.views.kernels import OPAQUE, kernel_names
+from tracekit.views.overview import OPAQUE_WORTH_SAYING, overview
 
 __all__ = ["BY_KIND", "BY_NAME", "Comparison", "compare"]
 
 I64, F64, STR = pl.Int64, pl.Float64, pl.String
 _NUMBERS = (
-    Column("n_before", I64, "", "executions before"),
-    Column("n_after", I64, "", "executions after"),
-    Column("before_ns", I64, "ns", "sum of durations before"),
-    Column("after_ns", I64, "ns", "sum of durations after"),
-    Column("before_per_step_ns", F64, "ns", "inside steps, per step; null without steps"),
-    Column("after_per_step_ns", F64, "ns", "inside steps, per step; null without steps"),
-    Column("change_ns", F64, "ns", "after - before, per step where both have steps"),
+    Column("n_before", I64, "", "executions before; null where unknown"),
+    Column("n_after", I64, "", "executions after; null where unknown"),
+    Column("before_ns", I64, "ns", "sum of durations before; null where unknown"),
+    Column("after_ns", I64, "ns", "sum of durations after; null where unknown"),
+    Column("before_per_step_ns", F64, "ns", "inside steps, per step; null also without steps"),
+    Column("after_per_step_ns", F64, "ns", "inside steps, per step; null also without steps"),
+    Column(
+        "change_ns",
+        F64,
+        "ns",
+        "after - before, per step where both have steps; null where a run is incomplete",
+    ),
 )
 BY_KIND = Table(
     "by_kind", (Column("kind", STR, "", "class of device work"), *_NUMBERS), "one class of work"
@@ -39,7 +47,7 @@ BY_NAME = Table(
     (
         Column("name", STR, "", "kernel name"),
         Column("kind", STR, "", "its class"),
-        Column("seen", STR, "", "both, new (only after) or gone (only before)"),
+        Column("seen", STR, "", "both, new (only after), gone (only before) or unknown"),
         *_NUMBERS,
     ),
     "one kernel name",
@@ -54,6 +62,9 @@ class Comparison:
         before: Names of the reports before.
         after: Names of the reports after.
         n_steps: Steps with device work before and after.
+        step_ns: Median GPU span of these, ns; None without any.
+        opaque_frac: Share of the busy time before and after that belongs to graphs that were traced
+            as a whole; None where no device activity was recorded.
         per_step: Whether both runs have steps, so that times per step are comparable.
         by_kind: Frame of `BY_KIND`, largest change first.
         by_name: Frame of `BY_NAME`, largest change first.
@@ -62,9 +73,26 @@ class Comparison:
     before: tuple[str, ...]
     after: tuple[str, ...]
     n_steps: tuple[int, int]
+    step_ns: tuple[float | None, float | None]
+    opaque_frac: tuple[float | None, float | None]
     per_step: bool
     by_kind: pl.DataFrame
     by_name: pl.DataFrame
+
+
+class _Side(NamedTuple):
+    """One run: its reports, steps with their median span, what is opaque, rows of `_by_name`."""
+
+    names: tuple[str, ...]
+    n_steps: int
+    step_ns: float | None
+    opaque_frac: float | None
+    rows: pl.DataFrame
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether work may have run that was not recorded."""
+        return self.opaque_frac is None or self.opaque_frac > OPAQUE_WORTH_SAYING
 
 
 def compare(
@@ -83,24 +111,33 @@ def compare(
     sides = []
     for paths in (before, after):
         with open_trace(paths, reader=reader) as (trace, _):
-            n = steps(trace)["gpu_start_ns"].drop_nulls().len()
-            sides.append((tuple(r.name for r in trace.reports), n, _by_name(trace)))
-    (names_b, steps_b, rows_b), (names_a, steps_a, rows_a) = sides
-    per_step = steps_b > 0 and steps_a > 0
+            sides.append(_side(trace))
+    first, last = sides
+    per_step = first.n_steps > 0 and last.n_steps > 0
     keys = {"by_kind": ["kind"], "by_name": ["name", "kind"]}
-    frames = {
-        part: _joined(rows_b, rows_a, by, (steps_b, steps_a), per_step=per_step)
-        for part, by in keys.items()
-    }
+    frames = {part: _joined(first, last, by, per_step=per_step) for part, by in keys.items()}
     names = frames["by_name"].filter(pl.col("name").is_not_null())
     return Comparison(
-        names_b,
-        names_a,
-        (steps_b, steps_a),
+        first.names,
+        last.names,
+        (first.n_steps, last.n_steps),
+        (first.step_ns, last.step_ns),
+        (first.opaque_frac, last.opaque_frac),
         per_step,
         BY_KIND.conform(frames["by_kind"]),
         BY_NAME.conform(names),
     )
+
+
+def _side(trace: Trace) -> _Side:
+    spans = steps(trace).select(pl.col("gpu_end_ns") - pl.col("gpu_start_ns")).to_series()
+    spans = spans.drop_nulls()
+    gpus = overview(trace).gpus
+    busy_ns = sum(g.busy_ns for g in gpus)
+    opaque_frac = sum(g.opaque_ns for g in gpus) / busy_ns if busy_ns else None
+    names, median = tuple(r.name for r in trace.reports), spans.median()
+    step_ns = median if isinstance(median, float) else None
+    return _Side(names, len(spans), step_ns, opaque_frac, _by_name(trace))
 
 
 def _by_name(trace: Trace) -> pl.DataFrame:
@@ -117,39 +154,38 @@ def _by_name(trace: Trace) -> pl.DataFrame:
     return rows.join(names, on="name_key", how="left").drop("name_key")
 
 
-def _joined(
-    before: pl.DataFrame,
-    after: pl.DataFrame,
-    by: list[str],
-    n_steps: tuple[int, int],
-    *,
-    per_step: bool,
-) -> pl.DataFrame:
+def _joined(first: _Side, last: _Side, by: list[str], *, per_step: bool) -> pl.DataFrame:
     sums = pl.col("n", "time_ns", "in_steps_ns").sum()
-    sides = [side.group_by(by).agg(sums) for side in (before, after)]
-    both = sides[0].join(sides[1], on=by, how="full", coalesce=True, nulls_equal=True, suffix="_a")
-    seen = (
-        pl.when(pl.col("n").is_null())
-        .then(pl.lit("new"))
-        .when(pl.col("n_a").is_null())
-        .then(pl.lit("gone"))
-        .otherwise(pl.lit("both"))
+    grouped = [side.rows.group_by(by).agg(sums) for side in (first, last)]
+    both = grouped[0].join(
+        grouped[1], on=by, how="full", coalesce=True, nulls_equal=True, suffix="_a"
     )
-    numbers = ["n", "time_ns", "in_steps_ns", "n_a", "time_ns_a", "in_steps_ns_a"]
-    both = both.with_columns(seen.alias("seen")).with_columns(pl.col(numbers).fill_null(0))
+    absent = [(pl.col("n").is_null(), first), (pl.col("n_a").is_null(), last)]
+    seen = pl.lit("both")
+    for (missing, side), word in zip(absent, ("new", "gone"), strict=True):
+        seen = pl.when(missing).then(pl.lit("unknown" if side.is_blind else word)).otherwise(seen)
+    both = both.with_columns(seen.alias("seen"))
+    for end, side in (("", first), ("_a", last)):
+        numbers = pl.col(f"n{end}", f"time_ns{end}", f"in_steps_ns{end}")
+        # That nothing opaque was recorded is known.
+        zero = pl.when((pl.col("kind") == OPAQUE) | pl.lit(not side.is_blind)).then(0)
+        both = both.with_columns(numbers.fill_null(zero))
     both = both.with_columns(
         pl.col("n").alias("n_before"),
         pl.col("n_a").alias("n_after"),
         pl.col("time_ns").alias("before_ns"),
         pl.col("time_ns_a").alias("after_ns"),
-        (pl.col("in_steps_ns") / n_steps[0] if n_steps[0] else pl.lit(None, F64)).alias(
-            "before_per_step_ns"
-        ),
-        (pl.col("in_steps_ns_a") / n_steps[1] if n_steps[1] else pl.lit(None, F64)).alias(
-            "after_per_step_ns"
-        ),
+        _per_step("in_steps_ns", first).alias("before_per_step_ns"),
+        _per_step("in_steps_ns_a", last).alias("after_per_step_ns"),
     )
     unit = ("before_per_step_ns", "after_per_step_ns") if per_step else ("before_ns", "after_ns")
-    change = (pl.col(unit[1]) - pl.col(unit[0])).cast(F64).alias("change_ns")
-    order = [pl.col("change_ns").abs(), *(pl.col(c) for c in by)]
-    return both.with_columns(change).sort(order, descending=[True, *(False for _ in by)])
+    is_known = (pl.col("kind") == OPAQUE) | pl.lit(not (first.is_blind or last.is_blind))
+    change = pl.when(is_known).then(pl.col(unit[1]) - pl.col(unit[0])).cast(F64).alias("change_ns")
+    most = pl.max_horizontal(*unit).cast(F64)
+    order = [pl.coalesce(pl.col("change_ns").abs(), most), *(pl.col(c) for c in by)]
+    falling = [True, *(False for _ in by)]
+    return both.with_columns(change).sort(order, descending=falling, nulls_last=True)
+
+
+def _per_step(column: str, side: _Side) -> pl.Expr:
+    return pl.col(column) / side.n_steps if side.n_steps else pl.lit(None, F64)

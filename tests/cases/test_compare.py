@@ -55,3 +55,43 @@ def test_runs_without_steps_are_compared_in_all(tmp_path):
     assert not found.per_step
     assert found.by_kind["change_ns"].to_list() == pytest.approx([-30.0])
     assert found.by_kind["before_per_step_ns"].to_list() == [None]
+
+
+def test_what_a_run_did_not_record_is_unknown_and_no_change(tmp_path):
+    seen = Export().kernel(0, 100, "nvjet_tst_64x8").write(tmp_path / "seen.sqlite")
+    hidden = Export().graph(0, 100).kernel(200, 210, FILL).write(tmp_path / "hidden.sqlite")
+    host = Export().range(0, 100, "load").write(tmp_path / "host.sqlite")
+    columns = ("kind", "n_before", "n_after", "before_ns", "after_ns", "change_ns")
+    found = compare([hidden], [seen])
+    assert sorted(found.by_kind.select(columns).rows()) == [
+        ("elementwise", 1, 0, 10, 0, None),
+        ("gemm", None, 1, None, 100, None),
+        ("opaque graph", 1, 0, 100, 0, -100.0),
+    ]
+    assert found.by_name.select("name", "seen").rows() == [
+        ("nvjet_tst_64x8", "unknown"),
+        (FILL, "gone"),
+    ]
+    assert found.opaque_frac == (pytest.approx(100 / 110), 0.0)
+    printed = CliRunner().invoke(group, ["compare", str(hidden), str(seen)]).output
+    assert "90.9% of busy time is opaque" in printed
+    assert "-100 ns" in printed
+    found = compare([host], [seen])
+    assert found.by_kind.select(columns).rows() == [("gemm", None, 1, None, 100, None)]
+    assert found.by_name["seen"].to_list() == ["unknown"]
+    printed = CliRunner().invoke(group, ["compare", str(host), str(seen)]).output
+    assert "no accelerator activity recorded" in printed
+    assert "new" not in printed
+
+
+def test_the_median_span_of_a_step_is_compared(tmp_path):
+    paths = []
+    for length in (200, 150):
+        e = Export()
+        for i in range(3):
+            e.range(i * 100, i * 100 + 50, f"step {i}")
+            e.kernel(i * 1_000, i * 1_000 + length, "nvjet_tst_64x8", launch=i * 100 + 5)
+        paths.append(e.write(tmp_path / f"{length}.sqlite"))
+    assert compare(paths[:1], paths[1:]).step_ns == (200.0, 150.0)
+    printed = CliRunner().invoke(group, ["compare", *map(str, paths)]).output
+    assert "median GPU span of a step: 200 ns -> 150 ns (-25.0%)" in printed

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_UNKNOWN = "unknown"
+
 
 @click.command("compare", short_help="Compare device time by class and kernel of two runs.")
 @click.argument("before", metavar="BEFORE", type=click.Path(path_type=Path))
@@ -37,17 +39,34 @@ def command(before: Path, after: Path, *, top: int) -> None:
     _table(page, "By class", found.by_kind, ("kind",), found, found.by_kind.height)
     _table(page, "By kernel", found.by_name, ("name", "seen"), found, top)
     page.line("Times only: less time is no proof of less memory traffic.", indent=2)
+    if (found.by_kind["kind"] == "comm").any():
+        text = "Communication includes waiting for other ranks and first collectives, which set up."
+        page.line(text, indent=2)
     print_text(page.text())
 
 
 def _head(page: Lines, found: Comparison) -> None:
     from tracekit.report.names import printable
+    from tracekit.report.units import duration, percent, share
 
-    for label, names, n in zip(
-        ("Before", "After"), (found.before, found.after), found.n_steps, strict=True
+    names = (found.before, found.after)
+    for label, own, n, opaque in zip(
+        ("Before", "After"), names, found.n_steps, found.opaque_frac, strict=True
     ):
-        text = f"{', '.join(map(printable, names))}: {n} steps with device work"
+        text = f"{', '.join(map(printable, own))}: {n} steps with device work"
+        if opaque is None:
+            text = f"{', '.join(map(printable, own))}: no accelerator activity recorded"
+        elif opaque:
+            text += (
+                f"; {share(opaque)} of busy time is opaque: what ran inside graphs is unknown,"
+                " and times are lower bounds"
+            )
         page.fields([(label, text)])
+    before, after = found.step_ns
+    if before and after is not None:
+        change = 100 * (after / before - 1)
+        text = f"median GPU span of a step: {duration(before)} -> {duration(after)}"
+        page.fields([("Steps", f"{text} ({'+' if change > 0 else ''}{percent(change)})")])
     unit = "per step" if found.per_step else "in all (no steps in both runs to divide by)"
     page.fields([("Times", unit)])
 
@@ -61,24 +80,31 @@ def _table(
     top: int,
 ) -> None:
     from tracekit.report.names import shorten
-    from tracekit.report.units import count, duration
+    from tracekit.report.units import NOT_MEASURED, count, duration
 
     suffix = "_per_step_ns" if found.per_step else "_ns"
     rows = []
     for row in frame.head(top).iter_rows(named=True):
-        change = row["change_ns"]
-        rows.append(
-            (
-                *(shorten(row[k] or "", 56) for k in keys),
-                count(row["n_before"]),
-                count(row["n_after"]),
-                duration(row[f"before{suffix}"]),
-                duration(row[f"after{suffix}"]),
-                ("+" if change > 0 else "-" if change < 0 else "") + duration(abs(change)),
-            )
+        cells = (
+            count(row["n_before"]),
+            count(row["n_after"]),
+            duration(row[f"before{suffix}"]),
+            duration(row[f"after{suffix}"]),
+            _change(row["change_ns"]),
         )
+        known = (_UNKNOWN if cell == NOT_MEASURED else cell for cell in cells)
+        rows.append((*(shorten(row[k] or "", 56) for k in keys), *known))
     page.line()
     rest = frame.height - len(rows)
     page.line(f"{title}{f' ({len(rows)} of {frame.height})' if rest > 0 else ''}", "bold")
     heads = (*keys, "n before", "n after", "before", "after", "change")
     page.columns(heads, rows, (*(False for _ in keys), *(True for _ in range(5))), indent=2)
+
+
+def _change(change_ns: float | None) -> str:
+    from tracekit.report.units import duration
+
+    if change_ns is None:
+        return _UNKNOWN
+    sign = "+" if change_ns > 0 else "-" if change_ns < 0 else ""
+    return sign + duration(abs(change_ns))
