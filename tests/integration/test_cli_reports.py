@@ -158,3 +158,18 @@ def test_the_module_runs_as_a_program(tmp_path):
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["overview"]["n_kernels"] == 1
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [("15ms:16ms", "0.015000 s to 0.016000 s of the"), ("15ms:", "0.015000 s to the end of the")],
+)
+def test_an_answer_says_to_which_window_it_is_confined(tmp_path, fixture_path, window, said):
+    report = fixture_path("int4_dequant")
+    outputs = [tmp_path / name for name in ("a.txt", "a.md", "a.html")]
+    words = ["analyze", str(report), "--window", window, "-q"]
+    for path in outputs:
+        words += ["-o", str(path)]
+    assert cli.call(words) == 0
+    for path in outputs:
+        assert f"only what touches {said}" in path.read_text(encoding="utf-8")

@@ -111,6 +111,8 @@ def _head(diagnosis: Diagnosis) -> Iterator[str]:
 
 def _recorded(diagnosis: Diagnosis) -> Iterator[str]:
     yield from (summary.report_line(r) for r in diagnosis.reports)
+    if window := summary.window_line(diagnosis):
+        yield f"window: {window}"
     yield from (f"clock of {line}" for line in summary.clock_lines(diagnosis))
     for time in diagnosis.overview.gpus:
         yield f"{time.label}, {summary.gpu_line(diagnosis, time)}"

@@ -182,6 +182,7 @@ def _stacked(lengths: tuple[tuple[str, int, str], ...], whole: int) -> list[Part
 
 def _recorded(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     rows = [("Report", summary.report_line(r)) for r in diagnosis.reports]
+    rows += [("Window", line) for line in [summary.window_line(diagnosis)] if line]
     rows += [("Clock", line) for line in summary.clock_lines(diagnosis)]
     steps = summary.step_line(diagnosis)
     shares = ", ".join(summary.class_shares(diagnosis))

@@ -33,6 +33,7 @@ __all__ = [
     "tally",
     "unjudged",
     "verdict",
+    "window_line",
 ]
 
 LEVEL_WORDS = {
@@ -43,6 +44,8 @@ LEVEL_WORDS = {
 }
 _NAME = 60
 _SMALL_CLASS = 0.005
+_FAR_NS = 1 << 61
+"""No session lasts so long: a window without an end."""
 _UNCLASSIFIED = "unclassified"
 
 
@@ -177,6 +180,19 @@ def quality_lines(diagnosis: Diagnosis) -> tuple[tuple[Level, str], ...]:
     return tuple(lines)
 
 
+def window_line(diagnosis: Diagnosis) -> str:
+    """Return to which part of the session the user confined the answer; "" for all of it."""
+    window = diagnosis.provenance.get("window_ns")
+    if not window:
+        return ""
+    low, high = window
+    until = "the end" if high > _FAR_NS else moment(high)
+    return (
+        f"only what touches {moment(low)} to {until} of the session; work that reaches over these"
+        " ends counts whole, and steps may be cut short"
+    )
+
+
 def clock_lines(diagnosis: Diagnosis) -> tuple[str, ...]:
     """Return how the clocks of several reports were brought together; nothing for one report."""
     if len(diagnosis.alignment) < 2:
@@ -233,7 +249,10 @@ def place(finding: Finding) -> str:
     parts = [f"{printable(k)} {shorten(v, 40)}" for k, v in finding.scope]
     if finding.t_range_ns is not None:
         start, end = finding.t_range_ns
-        parts.append(f"worst at {moment(start)} of the session, {duration(end - start)} long")
+        parts.append(
+            f"worst at {moment(start)} of the session, {duration(end - start)} long"
+            f" (--window {start}ns:{end}ns)"
+        )
     return ", ".join(parts)
 
 

@@ -64,6 +64,7 @@ def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
     page.line(summary.verdict(diagnosis), "bold")
     page.line()
     page.fields(("Report", summary.report_line(r)) for r in diagnosis.reports)
+    page.fields([("Window", summary.window_line(diagnosis))])
     page.fields(("Clocks", line) for line in summary.clock_lines(diagnosis))
     page.fields((t.label, summary.gpu_line(diagnosis, t)) for t in diagnosis.overview.gpus)
     page.fields(
