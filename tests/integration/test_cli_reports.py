@@ -173,3 +173,22 @@ def test_an_answer_says_to_which_window_it_is_confined(tmp_path, fixture_path, w
     assert cli.call(words) == 0
     for path in outputs:
         assert f"only what touches {said}" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("has_messages", "said"),
+    [
+        (True, "no lost, dropped or invalid record found"),
+        (False, "no invalid record found; whether the profiler lost any is not in this export"),
+    ],
+)
+def test_no_record_is_called_lost_or_not_without_the_profilers_messages(
+    tmp_path, capsys, has_messages, said
+):
+    e = Export().range(0, 100, "load").kernel(0, 100, "nvjet_tst_64x8")
+    if has_messages:
+        e.add("DIAGNOSTIC_EVENT", timestamp=0, severity=1, text="Profiling has started.")
+    report = e.write(tmp_path / "r.sqlite")
+    assert cli.call(["analyze", str(report), "-o", str(tmp_path / "r.md")]) == 0
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert said in (tmp_path / "r.md").read_text(encoding="utf-8")

@@ -124,7 +124,7 @@ def _recorded(diagnosis: Diagnosis) -> Iterator[str]:
     lines = summary.quality_lines(diagnosis)
     yield from (f"{words.get(level, 'data: ')}{text}" for level, text in lines[:_MOST_LINES])
     if not lines:
-        yield "data: no lost, dropped or invalid record found"
+        yield f"data: {summary.faultless_line(diagnosis)}"
 
 
 def _sections(diagnosis: Diagnosis, top: int) -> Iterator[str]:

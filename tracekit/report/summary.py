@@ -23,6 +23,7 @@ __all__ = [
     "clock_lines",
     "commands_of",
     "confidence",
+    "faultless_line",
     "gpu_line",
     "metric_cells",
     "place",
@@ -178,6 +179,14 @@ def quality_lines(diagnosis: Diagnosis) -> tuple[tuple[Level, str], ...]:
         text = sentence(item.text) + ("" if stated else f" ({count(item.count)})")
         lines.append((item.level, f"{text}; {sentence(item.hint)}" if item.hint else text))
     return tuple(lines)
+
+
+def faultless_line(diagnosis: Diagnosis) -> str:
+    """Return what to say of data of which no fault is known."""
+    silent = any(r.has_timeline and "diagnostics" not in r.present for r in diagnosis.reports)
+    if silent:
+        return "no invalid record found; whether the profiler lost any is not in this export"
+    return "no lost, dropped or invalid record found"
 
 
 def window_line(diagnosis: Diagnosis) -> str:

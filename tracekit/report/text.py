@@ -79,7 +79,7 @@ def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
 def _quality(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
     lines = summary.quality_lines(diagnosis)
     if not lines:
-        page.fields([("Data", "no lost, dropped or invalid record found")])
+        page.fields([("Data", summary.faultless_line(diagnosis))])
     remarks = [text for level, text in lines if level not in _SHOWN]
     hidden = 0 if verbose else max(0, len(remarks) - _REMARKS)
     for level, text in lines[: len(lines) - hidden]:
