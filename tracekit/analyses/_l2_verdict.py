@@ -22,6 +22,20 @@ __all__ = ["verdict"]
 
 LAYERS_FOR_SURE = 20
 SAMPLED, HALF_SCALED = 0.8, 0.6
+_KERNEL_COLUMNS = (
+    "name",
+    "kind",
+    "n_kernels",
+    "time_ns",
+    "hit_frac",
+    "miss_frac",
+    "valid_cells",
+    "cells",
+    "occupancy_frac",
+    "median_ns",
+    "raw_mean",
+    "subsample",
+)
 _COLUMNS = (
     *("layer", "label", "hit_frac", "valid_cells", "cells", "median_ns", "occupancy_frac"),
     *("frag_frac", "line_overfetch_frac", "footprint_l2_frac", "span_l2_frac"),
@@ -71,7 +85,7 @@ def _association(
         evidence=(
             Evidence("layers", {"gpu": gpu}, _COLUMNS, "L2 hit rate beside KV layout, by layer"),
             Evidence("associations", own, title="Associations over layers"),
-            Evidence("kernels", {"gpu": gpu}, title="L2 hit rate by kernel"),
+            Evidence("kernels", {"gpu": gpu}, _KERNEL_COLUMNS, "L2 hit rate by kernel"),
             Evidence("occupancy", {"gpu": gpu}, title="Kernels by L2 misses and occupancy"),
         ),
         missing=missing(summary, counter["n_layers"]),

@@ -86,18 +86,18 @@ def _table(
     rows = []
     for row in frame.head(top).iter_rows(named=True):
         cells = (
-            count(row["n_before"]),
-            count(row["n_after"]),
             duration(row[f"before{suffix}"]),
             duration(row[f"after{suffix}"]),
             _change(row["change_ns"]),
+            count(row["n_before"]),
+            count(row["n_after"]),
         )
         known = (_UNKNOWN if cell == NOT_MEASURED else cell for cell in cells)
         rows.append((*(shorten(row[k] or "", 56) for k in keys), *known))
     page.line()
     rest = frame.height - len(rows)
     page.line(f"{title}{f' ({len(rows)} of {frame.height})' if rest > 0 else ''}", "bold")
-    heads = (*keys, "n before", "n after", "before", "after", "change")
+    heads = (*keys, "before", "after", "change", "n before", "n after")
     page.columns(heads, rows, (*(False for _ in keys), *(True for _ in range(5))), indent=2)
 
 
