@@ -18,7 +18,7 @@ from benchmarks.nesting import attribute, write_nested
 from benchmarks.processes import Case, Run, Series, interleaved, measure, python
 from benchmarks.report import as_markdown, replace_block
 from tracekit.engine import analyze
-from tracekit.io.budget import LEAST_BYTES, SPARING_FRAC, needed_bytes
+from tracekit.io.budget import BYTES_PER_ROW, LEAST_BYTES, SPARING_FRAC, needed_bytes
 from tracekit.io.reader import ReportReader
 from tracekit.io.source import open_source
 
@@ -165,8 +165,11 @@ def test_block_is_added_once_and_then_replaced():
 
 
 def test_l06_a_budget_that_binds_is_kept_said_and_output_does_not_grow(tmp_path):
-    sizes, printed, cut = (25_000, 250_000), [], []
-    for kernels in sizes:
+    rows = {**suites.ROWS_PER_KERNEL, "gpu_metrics": 0.5}
+    per_kernel = SPARING_FRAC * sum(n * BYTES_PER_ROW[table] for table, n in rows.items())
+    printed, cut = [], []
+    for share in (0.1, 1.5):
+        kernels = round(share * LEAST_BYTES / per_kernel)
         path = tmp_path / f"{kernels}.sqlite"
         generate(path, Size(kernels, samples_per_kernel=0.5))
         with open_source(path) as source:
