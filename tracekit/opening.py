@@ -66,9 +66,9 @@ def open_trace(
             alignment = _aligned(inputs, settings)
             offsets = [a.offset_ns for a in alignment]
         allowed = default_bytes() if memory_bytes is None else memory_bytes
-        fits = fit(readers, offsets, allowed)
+        fits = fit(readers, offsets, allowed, may_cut=window is None)
         known = {**(settings or {}), "at_once": fits.at_once}
-        if window is None and fits.window_ns is not None:
+        if fits.window_ns is not None:
             known["cut"] = (*fits.window_ns, allowed)
         loader = RunLoader(readers, offsets, window or fits.window_ns, inputs.ncu)
         trace = Trace(loader, reports, loader.gpus, alignment, settings=known)

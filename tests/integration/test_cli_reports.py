@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -192,3 +193,25 @@ def test_no_record_is_called_lost_or_not_without_the_profilers_messages(
     assert cli.call(["analyze", str(report), "-o", str(tmp_path / "r.md")]) == 0
     assert said in " ".join(capsys.readouterr().out.split())
     assert said in (tmp_path / "r.md").read_text(encoding="utf-8")
+
+
+ENDED = """
+import os, signal, sys
+from tracekit import engine
+from tracekit.cli import main
+engine.diagnose = lambda *_, **__: os.kill(os.getpid(), signal.{name})
+sys.argv = ["tracekit", "analyze", {report!r}, "-o", {output!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_leaves_no_unpacked_report_and_no_output(tmp_path, name, code):
+    scratch, output = tmp_path / "scratch", tmp_path / "a.json"
+    scratch.mkdir()
+    report = str(FIXTURES / "int4_dequant.sqlite.xz")
+    script = ENDED.format(name=name, report=report, output=str(output))
+    environment = {**os.environ, "TMPDIR": str(scratch)}
+    ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
+    assert (ended.returncode, list(scratch.iterdir()), output.exists()) == (code, [], False)
+    assert b"Traceback" not in ended.stderr

@@ -43,18 +43,20 @@ def tables(draw: st.DrawFn) -> tuple[list[tuple[object, ...]], dict[str, Cells]]
     return rows, read
 
 
-@given(tables(), st.booleans())
-@example(([("1,2", 1, 1), ("", 1, 1)], {"a": pl.Int64}), False)
-@example(([("", 1, 1), (None, 1, 1)], {"a": pl.Int64}), False)
+@given(tables(), st.booleans(), st.sampled_from(["UTF-8", "UTF-16le", "UTF-16be"]))
+@example(([("1,2", 1, 1), ("", 1, 1)], {"a": pl.Int64}), False, "UTF-8")
+@example(([("", 1, 1), (None, 1, 1)], {"a": pl.Int64}), False, "UTF-8")
+@example(([(b"5\x00", 1, 1)], {"a": pl.Int64}), False, "UTF-16le")
 @settings(deadline=None, max_examples=200)
 def test_joined_columns_equal_those_read_row_by_row(
-    case: tuple[list[tuple[object, ...]], dict[str, Cells]], filtered: bool
+    case: tuple[list[tuple[object, ...]], dict[str, Cells]], filtered: bool, encoding: str
 ) -> None:
     rows, read = case
     where = [RowFilter("b", low=0)] if filtered else []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "r.sqlite"
         with sqlite3.connect(path) as connection:
+            connection.execute(f"PRAGMA encoding='{encoding}'")
             connection.execute("CREATE TABLE t (a, b INTEGER, c)")
             connection.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
         connection.close()

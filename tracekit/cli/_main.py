@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -16,10 +17,11 @@ from tracekit.report.names import printable
 
 __all__ = ["INTERRUPTED", "call", "group", "main", "names"]
 
-INTERRUPTED = 130
+INTERRUPTED, TERMINATED = 130, 143
 _FOLDER = Path(__file__).parent
 _RARELY = 20_000
 """Objects made between two searches for garbage: little of it lies in circles here."""
+_is_terminated = False
 _own_process = False
 """Whether nothing but the command line runs here, so that settings of libraries may be changed."""
 _EPILOG = """\b
@@ -80,7 +82,7 @@ def call(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except click.Abort:
-        return INTERRUPTED
+        return TERMINATED if _is_terminated else INTERRUPTED
     except TracekitError as error:
         click.echo(f"tracekit: {printable(error.one_line())}", err=True)
         return error.exit_code
@@ -97,10 +99,18 @@ def _run(words: list[str] | None) -> object:
         raise no_more_output(error) from error
 
 
+def _terminate(*_: object) -> None:
+    """End as an interrupt does: temporary files are removed on the way out."""
+    global _is_terminated
+    _is_terminated = True
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Run the command line and leave the process."""
     global _own_process
     _own_process = True
+    signal.signal(signal.SIGTERM, _terminate)
     gc.set_threshold(_RARELY)
     code = call()
     gc.freeze()  # Leaving searches all that was ever loaded, several times, unless it is exempt.

@@ -89,20 +89,27 @@ class Fit:
     window_ns: tuple[int, int] | None = None
 
 
-def fit(readers: Sequence[ReportReader], offsets_ns: Sequence[int], allowed_bytes: int) -> Fit:
+def fit(
+    readers: Sequence[ReportReader],
+    offsets_ns: Sequence[int],
+    allowed_bytes: int,
+    *,
+    may_cut: bool = True,
+) -> Fit:
     """Bring a run into a budget: one thing at a time if need be, then its longest beginning.
 
     Args:
         readers: The run's reports.
         offsets_ns: What will be subtracted from each report's times.
         allowed_bytes: The budget.
+        may_cut: Whether part of the run may be left out.
     """
     needed = needed_bytes(readers)
     room = max(allowed_bytes - FIXED_BYTES, LEAST_BYTES)
     if needed <= room:
         return Fit(AT_ONCE)
     share = room / (SPARING_FRAC * needed)
-    if share >= 1:
+    if share >= 1 or not may_cut:
         return Fit(1)
     ends, starts = [], []
     for reader, offset in zip(readers, offsets_ns, strict=True):

@@ -195,7 +195,7 @@ class ReportReader:
     def starts(self, canonical: str) -> Iterator[pl.Series]:
         """Yield the start times of a table's rows in pieces, in storage order, ns."""
         raw = self.table_name(canonical)
-        if raw is None:
+        if raw is None or "start" not in self._raw[raw]:
             return
         for piece in self._source.batches(raw, {"start": pl.Int64}):
             yield piece.get_column("start").drop_nulls()

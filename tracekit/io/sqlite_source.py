@@ -57,6 +57,8 @@ class SqliteSource:
         with ExitStack() as stack:
             self._connection = connect(self.path, self.notes, stack, salvage=salvage)
             self._tables = self._read_schema()
+            # In another encoding the bytes of a blob can read as digits.
+            self._is_utf8 = self.rows("PRAGMA encoding")[0][0] == b"UTF-8"
             self._closing = stack.pop_all()
 
     def tables(self) -> dict[str, dict[str, str]]:
@@ -201,7 +203,7 @@ class SqliteSource:
         condition: str,
     ) -> pl.DataFrame | None:
         """Read a table of integers at once; None where row by row is better, or the only way."""
-        if rows < joined.MOST_ROWS or not joined.fits(columns):
+        if rows < joined.MOST_ROWS or not joined.fits(columns) or not self._is_utf8:
             return None
         some = f"SELECT 1 FROM {quoted(table)} NOT INDEXED LIMIT {joined.MOST_ROWS + 1}"
         try:

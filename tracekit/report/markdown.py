@@ -26,7 +26,7 @@ _MOST_ROWS = 200
 _NOTE_BYTES = 200
 _COURSES = 2
 _ICONS = {Level.CRITICAL: "🔴", Level.WARN: "🟠", Level.OK: "🟢", Level.UNKNOWN: "⚪"}
-_SPECIAL = re.compile(r"[\\`*\[\]<|~$]|(?<!\w)_|_(?!\w)")
+_SPECIAL = re.compile(r"[\\`*\[\]<|~$]|(?<![^\W_])_|_(?![^\W_])")
 _LINKED = re.compile(r"@|#(?=\d)|(?<=www)\.|:(?=//)")
 _WORDS = re.compile(r"[\w .%-]{0,20}", re.ASCII)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -119,6 +119,8 @@ def test_no_name_makes_markup(name):
 
 @settings(deadline=None)
 @given(st.text(max_size=40))
+@example("__0__")
+@example("_a__b_")
 def test_inline_text_reads_back_as_it_was(text):
     (paragraph,) = [t for t in PARSER.parse("x " + inline(text) + " x") if t.type == "inline"]
     shown = "".join(t.content for t in paragraph.children or ())
