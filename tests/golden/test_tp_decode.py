@@ -140,3 +140,10 @@ def test_both_orders_of_the_reports_agree(fixture_path, both):
 
 def test_advice_is_short_enough_for_every_format(both):
     assert max(len(f.advice) for f in both.findings) <= 600
+
+
+def test_before_a_rank_was_recorded_its_gpu_is_not_called_idle(both):
+    spans = {time.gpu: time.span_ns for time in both.overview.gpus}
+    # Rank 1 worked from -15.4 ms on; rank 0's recording began at 0.
+    assert spans == {0: 195_140_614, 1: 195_140_614 + 15_433_325}
+    assert all(time.idle_ns == time.span_ns - time.busy_ns for time in both.overview.gpus)

@@ -24,8 +24,8 @@ class GpuTime:
 
     Attributes:
         gpu: Index of the GPU; None for work on a device that the report does not name.
-        span_ns: First to last device activity of the whole trace; of the reports that saw this
-            GPU, added up, where clocks could not be brought together.
+        span_ns: First to last device activity of the whole trace, as far as a report that saw this
+            GPU was being recorded; added up over clocks that could not be brought together.
         busy_ns: Union of all device activity, opaque graph time included.
         opaque_ns: Part of `busy_ns` that only graph-level rows cover: what ran is invisible.
         idle_ns: `span_ns` - `busy_ns`.

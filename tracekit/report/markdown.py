@@ -133,8 +133,10 @@ def _sections(diagnosis: Diagnosis, top: int) -> Iterator[str]:
     for number, finding in enumerate(bad, 1):
         yield "\n".join(_finding(diagnosis, finding, number, top))
     for finding in (f for f in diagnosis.findings if f.level is Level.OK):
-        body = "\n".join(_body(diagnosis, finding, top))
-        yield _folded(f"{_ICONS[Level.OK]} {_html(sentence(finding.title))}", body)
+        said = f"{summary.analysis_name(finding)}: {sentence(finding.title)}"
+        body = "\n".join(_body(diagnosis, finding, top)).strip()
+        icon = _ICONS[Level.OK]
+        yield _folded(f"{icon} {_html(said)}", body) if body else f"- {icon} {inline(said)}\n"
 
 
 def _finding(diagnosis: Diagnosis, finding: Finding, number: int, top: int) -> Iterator[str]:

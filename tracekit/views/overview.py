@@ -99,9 +99,27 @@ def _gpu_time(trace: Trace, gpu: int | None, work: pl.DataFrame) -> GpuTime:
         rows = work if clocks["clock"].n_unique() == 1 else work.filter(on_clock[work["queue"]])
         overhead = trace.frame("overhead").filter(pl.col("report").is_in(here))
         span = (int(part["start_ns"][0]), int(part["end_ns"][0]))
+        if part.height > 1:
+            span = _recorded(trace, set(own.filter(own.is_in(here))), span, rows)
         parts.append(_on_one_clock(rows, overhead, span))
     sums = {name: sum(part[name] for part in parts) for name in parts[0]}
     return GpuTime(gpu=gpu, **sums)
+
+
+def _recorded(
+    trace: Trace, reports: set[int], span: tuple[int, int], work: pl.DataFrame
+) -> tuple[int, int]:
+    """The part of a span that some reports recorded: before and after, nobody saw their GPU."""
+    offsets = {a.report: a.offset_ns for a in trace.alignment}
+    first = max(span[0], min(-offsets.get(report, 0) for report in reports))
+    last, ends = span[1], [trace.reports[report].duration_ns for report in sorted(reports)]
+    known = [end for end in ends if end is not None]
+    if len(known) == len(ends):
+        own = zip(known, sorted(reports), strict=True)
+        last = min(last, max(end - offsets.get(report, 0) for end, report in own))
+    # Work is proof of a recording.
+    begun, done = work.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    return min(first, begun), max(last, done)
 
 
 def _on_one_clock(
