@@ -70,7 +70,9 @@ def open_trace(
         known = {**(settings or {}), "at_once": fits.at_once}
         if fits.window_ns is not None:
             known["cut"] = (*fits.window_ns, allowed)
-        loader = RunLoader(readers, offsets, window or fits.window_ns, inputs.ncu)
+        loader = RunLoader(
+            readers, offsets, window or fits.window_ns, inputs.ncu, by_device=fits.by_device
+        )
         trace = Trace(loader, reports, loader.gpus, alignment, settings=known)
         if redact != "no":
             trace = _redacted(trace, loader, keep_nvtx=redact == "keep nvtx")

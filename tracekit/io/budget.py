@@ -38,6 +38,8 @@ LEAST_BYTES = 64_000_000
 AT_ONCE = 2
 """Tables or analyses worked on at a time where memory allows: they share most of what they need,
 and each takes memory of its own."""
+_SAMPLES_FILL_FRAC = 1 / 3
+"""Share of all that is needed from which on samples decide how much memory it takes."""
 _PACED_BY = ("kernels", "runtime", "graph_trace", "nvtx")
 
 
@@ -83,10 +85,12 @@ class Fit:
     Attributes:
         at_once: Tables or analyses to work on at a time.
         window_ns: The part of the run to read, half-open session time; None for all of it.
+        by_device: Whether to read samples one GPU at a time.
     """
 
     at_once: int
     window_ns: tuple[int, int] | None = None
+    by_device: bool = False
 
 
 def fit(
@@ -109,15 +113,17 @@ def fit(
     if needed <= room:
         return Fit(AT_ONCE)
     share = room / (SPARING_FRAC * needed)
+    samples = sum(reader.report.tables.get("gpu_metrics", 0) for reader in readers)
+    by_device = samples * BYTES_PER_ROW.get("gpu_metrics", 0) >= _SAMPLES_FILL_FRAC * needed
     if share >= 1 or not may_cut:
-        return Fit(1)
+        return Fit(1, by_device=by_device)
     ends, starts = [], []
     for reader, offset in zip(readers, offsets_ns, strict=True):
         found = _time_of_share(reader, share)
         if found is not None:
             starts.append(found[0] - offset)
             ends.append(found[1] - offset)
-    return Fit(1, (min(starts), min(ends)) if ends else None)
+    return Fit(1, (min(starts), min(ends)) if ends else None, by_device)
 
 
 def _time_of_share(reader: ReportReader, share: float) -> tuple[int, int] | None:

@@ -34,6 +34,7 @@ class RunLoader:
         offsets_ns: What to subtract from each report's times.
         window: Half-open session time that events must touch; None for all.
         ncu: Results of Nsight Compute; their report numbers follow those of `readers`.
+        by_device: Whether samples are read one GPU at a time: slower, with less memory.
     """
 
     def __init__(
@@ -42,7 +43,10 @@ class RunLoader:
         offsets_ns: Sequence[int] | None = None,
         window: tuple[int, int] | None = None,
         ncu: Sequence[NcuInput] = (),
+        *,
+        by_device: bool = False,
     ) -> None:
+        self._by_device = by_device
         self._readers = tuple(readers)
         self._ncu = tuple(ncu)
         self._offsets = tuple(offsets_ns or (0 for _ in readers))
@@ -50,7 +54,7 @@ class RunLoader:
         self._keys: dict[tuple[int | str, ...], int] = {}
         self._gpus: list[Gpu] = []
         self._lock = threading.Lock()
-        self._by_device = self._map_devices()
+        self._gpu_by_ordinal = self._map_devices()
 
     def gpus(self) -> tuple[Gpu, ...]:
         """Return the physical GPUs, by index; those that no report describes once work was read."""
@@ -76,8 +80,34 @@ class RunLoader:
         return parts[0] if parts else no_samples(metrics)
 
     def _samples(self, index: int, metrics: Collection[str]) -> pl.DataFrame:
-        reader = self._readers[index]
-        rows, counter = metric_rows(reader, metrics, self._own_window(index))
+        parts, early = [], 0
+        for types in self._types_by_gpu(index):
+            rows, n = self._samples_of(index, metrics, types)
+            parts.append(rows)
+            early += n
+        if early:
+            # Sampling times, not rows: their number must not depend on which counters were asked.
+            dropped = self._readers[index].report.dropped.setdefault("gpu_metrics", {})
+            dropped["sampled before the capture"] = early
+        return parts[0] if len(parts) == 1 else pl.concat(parts)
+
+    def _types_by_gpu(self, index: int) -> Sequence[Collection[int] | None]:
+        """Device types to read at a time: those of one GPU, an unknown one first, or all."""
+        known = self._readers[index].load("metric_names")["type_id"].unique()
+        if not self._by_device or known.is_empty() or known.null_count():
+            return (None,)
+        types: dict[int, list[int]] = {}
+        for type_id in known:
+            gpu = self._gpu_of(index, type_id)
+            types.setdefault(-1 if gpu is None else gpu, []).append(type_id)
+        return [types[gpu] for gpu in sorted(types)]
+
+    def _samples_of(
+        self, index: int, metrics: Collection[str], types: Collection[int] | None
+    ) -> tuple[pl.DataFrame, int]:
+        """Samples of some device types, and at how many times before the capture there were any."""
+        window = self._own_window(index)
+        rows, counter = metric_rows(self._readers[index], metrics, window, types)
 
         def kind(type_id: int | None, metric: int | None) -> int | None:
             number, gpu = counter(type_id, metric), self._gpu_of(index, type_id)
@@ -86,15 +116,12 @@ class RunLoader:
         kinds = looked_up("kind", [rows["type_id"], rows["metric"]], kind, pl.Int32)
         rows = rows.select("type_id", kinds, "t_ns", "value")
         rows = rows.drop_nulls("kind") if kinds.null_count() else rows
-        early = pl.col("t_ns") < 0
+        early, times = pl.col("t_ns") < 0, 0
         if rows.select(early.any()).item():
-            # Sampling times, not rows: their number must not depend on which counters were asked.
-            dropped = reader.report.dropped.setdefault("gpu_metrics", {})
             times = rows.filter(early).select("type_id", "t_ns").unique().height
-            dropped["sampled before the capture"] = times
             rows = rows.filter(~early)
         rows = self._shifted(index, "gpu_metrics", rows.drop("type_id"))
-        return by_counter(rows, index, metrics)
+        return by_counter(rows, index, metrics), times
 
     def _one(self, index: int, name: str) -> pl.DataFrame:
         frame = self._readers[index].load(name, self._filters(index, name))
@@ -156,7 +183,7 @@ class RunLoader:
         return frame.with_columns(gpu)
 
     def _gpu_of_work(self, index: int, frame: pl.DataFrame) -> pl.Series:
-        known, of = self._by_device[index], [frame["pid"], frame["device"]]
+        known, of = self._gpu_by_ordinal[index], [frame["pid"], frame["device"]]
         return looked_up("gpu", of, lambda pid, d: known.get((pid, d), known.get((None, d))))
 
     def _map_devices(self) -> list[dict[tuple[int | None, int], int]]:
@@ -184,10 +211,10 @@ class RunLoader:
     def _number_others(self, index: int, devices: set[int]) -> None:
         """Number the devices that worked and that no report describes, if any of these is one."""
         with self._lock:
-            if devices - {d for _, d in self._by_device[index]}:
+            if devices - {d for _, d in self._gpu_by_ordinal[index]}:
                 # All of them, so that the numbers do not depend on which table is read first.
                 for i, reader in enumerate(self._readers):
-                    self._number_seen(i, reader, self._by_device[i])
+                    self._number_seen(i, reader, self._gpu_by_ordinal[i])
 
     def _number_seen(
         self, index: int, reader: ReportReader, known: dict[tuple[int | None, int], int]

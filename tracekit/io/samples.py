@@ -20,7 +20,10 @@ counters that were not asked for."""
 
 
 def metric_rows(
-    reader: ReportReader, metrics: Collection[str], window: tuple[int, int] | None = None
+    reader: ReportReader,
+    metrics: Collection[str],
+    window: tuple[int, int] | None = None,
+    types: Collection[int] | None = None,
 ) -> tuple[pl.DataFrame, CounterOf]:
     """Read the samples of the named counters, filtered while reading.
 
@@ -28,6 +31,7 @@ def metric_rows(
         reader: The report.
         metrics: Exact names.
         window: Half-open time of this report, ns; None for all.
+        types: Device types to read; None for all.
 
     Returns:
         The canonical frame ``gpu_metrics``, which may hold rows of further counters, and what
@@ -38,6 +42,8 @@ def metric_rows(
     where = [RowFilter("metricId", isin=ids)]
     if window is not None:
         where.append(RowFilter("timestamp", low=window[0], high=window[1]))
+    if types is not None:
+        where.append(RowFilter("typeId", isin=tuple(sorted(types))))
     rows = reader.load("gpu_metrics", where)
     number = {name: place for place, name in enumerate(sorted(metrics))}
     known = names.select("type_id", "metric", "name").rows()[::-1]  # the first one counts
