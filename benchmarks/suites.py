@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.generate import Size, generate
 from benchmarks.loads import MODULES, QUICK_WAYS, WAYS, WORKS
 from benchmarks.processes import ROOT, Case, Series, interleaved, python
-from tracekit.io.budget import BYTES_PER_ROW, FIXED_BYTES, SPARING_FRAC
+from tracekit.io.budget import BYTES_PER_ROW, FIXED_BYTES, LEAST_BYTES, SPARING_FRAC
 
 __all__ = ["SUITES", "Plan"]
 
@@ -66,9 +66,10 @@ class Plan:
 
     @property
     def budget_bytes(self) -> int:
-        """A ``--memory`` that binds for every size but the smallest."""
+        """A ``--memory`` that binds for the larger sizes, and can be kept."""
         per_kernel = sum(n * BYTES_PER_ROW[t] for t, n in ROWS_PER_KERNEL.items())
-        return FIXED_BYTES + int(SPARING_FRAC * per_kernel * self.sizes[0])
+        least = max(LEAST_BYTES, int(SPARING_FRAC * per_kernel * self.sizes[0]))
+        return FIXED_BYTES + least
 
 
 def _generator() -> str:
