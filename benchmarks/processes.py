@@ -176,7 +176,9 @@ def measure(case: Case) -> Run:
 
 def _environment(case: Case) -> dict[str, str]:
     path = os.pathsep.join([str(ROOT), str(ROOT / "injectors"), os.environ.get("PYTHONPATH", "")])
-    return {**os.environ, "PYTHONPATH": path, **case.env}
+    # What is installed has its bytecode; a checkout gets it at the first run.
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return {**own, "PYTHONPATH": path, **case.env}
 
 
 class _Server:
