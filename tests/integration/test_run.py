@@ -247,11 +247,12 @@ def test_what_does_not_exist_and_what_is_wrong(work: Path) -> None:
 def test_signals_reach_the_program_behind_nsys(work: Path, make_nsys: MakeNsys, name: str) -> None:
     ready = work / "ready"
     code = (
-        "import os, signal, sys\n"
-        "def got(n, f): print('got', signal.Signals(n).name); sys.exit(33)\n"
-        f"signal.signal(signal.{name}, got)\n"
+        "import signal, sys\n"
+        # Held back until it is waited for: none is lost between two instructions.
+        f"signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.{name}}})\n"
         f"open({str(ready)!r}, 'w').close()\n"
-        "while True: signal.pause()\n"
+        f"print('got', signal.Signals(signal.sigwait({{signal.{name}}})).name)\n"
+        "sys.exit(33)\n"
     )
     words = ["--nsys", str(make_nsys()), "-o", "out", "--", sys.executable, "-c", code]
     outer = subprocess.Popen(

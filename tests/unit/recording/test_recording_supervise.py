@@ -10,16 +10,17 @@ import pytest
 
 from tracekit.recording.supervise import exit_code, supervise
 
-# Says its process id, then that it is ready, then handles what comes.
+# Says its process id, then that it is ready, then takes what comes; what it watches for is held back
+# until it is waited for, so that none is lost between two instructions.
 TARGET = """
 import os, signal, sys
-def got(number, _frame):
-    sys.exit(100 + number)
-for name in sys.argv[2:]:
-    signal.signal(getattr(signal, name), got)
+watched = {getattr(signal, name) for name in sys.argv[2:]}
+signal.pthread_sigmask(signal.SIG_BLOCK, watched)
 with open(sys.argv[1] + ".tmp", "w") as file:
     file.write(str(os.getpid()))
 os.rename(sys.argv[1] + ".tmp", sys.argv[1])
+if watched:
+    sys.exit(100 + signal.sigwait(watched))
 while True:
     signal.pause()
 """
