@@ -10,8 +10,8 @@ import pytest
 
 from tracekit.recording.supervise import exit_code, supervise
 
-# Says its process id, then that it is ready, then takes what comes; what it watches for is held back
-# until it is waited for, so that none is lost between two instructions.
+# Says its process id, then that it is ready, then takes what comes. What it watches for is held
+# back until it is waited for, so that none is lost between two instructions.
 TARGET = """
 import os, signal, sys
 watched = {getattr(signal, name) for name in sys.argv[2:]}
