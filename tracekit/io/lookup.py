@@ -10,9 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    pass
-
-if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
 __all__ = ["Coded", "coded", "looked_up"]

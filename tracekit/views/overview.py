@@ -112,11 +112,10 @@ def _recorded(
     """The part of a span that some reports recorded: before and after, nobody saw their GPU."""
     offsets = {a.report: a.offset_ns for a in trace.alignment}
     first = max(span[0], min(-offsets.get(report, 0) for report in reports))
-    last, ends = span[1], [trace.reports[report].duration_ns for report in sorted(reports)]
-    known = [end for end in ends if end is not None]
-    if len(known) == len(ends):
-        own = zip(known, sorted(reports), strict=True)
-        last = min(last, max(end - offsets.get(report, 0) for end, report in own))
+    last, durations = span[1], {r: trace.reports[r].duration_ns for r in reports}
+    ends = [d - offsets.get(r, 0) for r, d in durations.items() if d is not None]
+    if len(ends) == len(reports):
+        last = min(last, max(ends))
     # Work is proof of a recording.
     begun, done = work.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     return min(first, begun), max(last, done)
