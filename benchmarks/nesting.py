@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks.decode import pack
 from benchmarks.nsys_tables import Writer
 from tracekit.engine import open_trace
-from tracekit.views.attribution import attribution
+from tracekit.views.launches.attribution import attribution
 
 __all__ = ["write_nested"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.builders import Export
 from tracekit.engine import open_trace
-from tracekit.model.trace import Trace
+from tracekit.trace import Trace
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from tracekit.model.analysis import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.model.diagnosis import ClassShare, Diagnosis, GpuTime, Overview, Quality
-from tracekit.model.trace import Alignment, Gpu, Report
+from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
+from tracekit.model.inputs import Alignment, Gpu, Report
 
 COMMAND = (
     "nsys profile -t cuda,nvtx --gpu-metrics-devices=all --gpu-metrics-set=gh100-ct "

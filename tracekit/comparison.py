@@ -16,11 +16,11 @@ import polars as pl
 from tracekit.engine import open_trace
 from tracekit.io.source import Reader
 from tracekit.model.table import Column, Table
-from tracekit.model.trace import Trace
-from tracekit.views.activity import activity
-from tracekit.views.attribution import attribution, steps
-from tracekit.views.kernels import OPAQUE, kernel_names
-from tracekit.views.overview import OPAQUE_WORTH_SAYING, overview
+from tracekit.trace import Trace
+from tracekit.views.device.activity import activity
+from tracekit.views.device.kernels import OPAQUE, kernel_names
+from tracekit.views.launches.attribution import attribution, steps
+from tracekit.views.overview.totals import OPAQUE_WORTH_SAYING, overview
 
 __all__ = ["BY_KIND", "BY_NAME", "Comparison", "compare"]
 

@@ -12,20 +12,22 @@ from typing import Any
 import polars as pl
 
 import tracekit
-from tracekit import analyses, parameters
+from tracekit import analyses, settings
 from tracekit.errors import UsageError
 from tracekit.io.source import Reader
-from tracekit.model.analysis import Analysis, Finding, Level, Missing, settle
 from tracekit.model.catalog import CATALOG, record_command
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.model.trace import Gpu, Report, Trace
+from tracekit.model.finding import Finding, Level, Missing, cap_by_confidence
+from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
-from tracekit.views.activity import used_gpus
-from tracekit.views.metrics import SAMPLED
-from tracekit.views.overview import overview
-from tracekit.views.pictures import PICTURES, pictures
-from tracekit.views.quality import quality
+from tracekit.trace import Trace
+from tracekit.trace.analysis import Analysis
+from tracekit.views.counters.metrics import SAMPLED
+from tracekit.views.device.activity import used_gpus
+from tracekit.views.overview.pictures import PICTURES, pictures
+from tracekit.views.overview.quality import quality
+from tracekit.views.overview.totals import overview
 
 __all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with_use"]
 
@@ -74,7 +76,7 @@ def analyze(
         UsageError: An analysis or parameter does not exist or has a wrong value.
         InputError: No input can be used.
     """
-    _, settings = parameters.parse(_chosen(only), params or {})
+    _, chosen = settings.parse(_chosen(only), params or {})
     (progress or _silent)("opening")
     opening = open_trace(
         paths,
@@ -83,7 +85,7 @@ def analyze(
         salvage=salvage,
         redact=redact,
         memory_bytes=memory_bytes,
-        settings=settings,
+        settings=chosen,
     )
     with opening as (trace, inputs):
         found = diagnose(
@@ -124,7 +126,7 @@ def diagnose(
         UsageError: An analysis or parameter does not exist or has a wrong value.
     """
     names = _chosen(only)
-    values, _ = parameters.parse(names, params or {})
+    values, _ = settings.parse(names, params or {})
     tell = progress or _silent
     chosen = {name: analyses.load(name) for name in names}
     drawn = PICTURES if with_pictures else ()
@@ -208,7 +210,7 @@ def run(analysis: Analysis, trace: Trace, params: Any) -> _Answer:
     computed = analysis.compute(narrow, params)
     frames = {t.name: t.check(computed[t.name]) for t in analysis.results}
     findings = analysis.verdict(frames, params)
-    return frames, tuple(_with_commands(settle(f), trace) for f in findings)
+    return frames, tuple(_with_commands(cap_by_confidence(f), trace) for f in findings)
 
 
 def _unknown(analysis: Analysis, missing: tuple[str, ...], trace: Trace) -> Finding:

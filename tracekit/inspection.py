@@ -10,9 +10,9 @@ from tracekit import analyses
 from tracekit.engine import with_use
 from tracekit.errors import InputError
 from tracekit.io.source import Reader
-from tracekit.model.trace import Gpu, Report
+from tracekit.model.inputs import Gpu, Report
 from tracekit.opening import open_trace
-from tracekit.views.activity import activity_span
+from tracekit.views.device.activity import activity_span
 
 __all__ = ["Inspection", "inspect"]
 

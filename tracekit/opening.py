@@ -10,13 +10,14 @@ from typing import Any, Literal
 import polars as pl
 
 from tracekit.errors import EmptyWindowError
-from tracekit.io.budget import default_bytes, fit
-from tracekit.io.run import Inputs, open_inputs
-from tracekit.io.run_loader import RunLoader
+from tracekit.io.run.budget import default_bytes, fit
+from tracekit.io.run.inputs import Inputs, open_inputs
+from tracekit.io.run.loader import RunLoader
 from tracekit.io.source import Reader
-from tracekit.model.trace import Alignment, Trace
-from tracekit.views.activity import activity
-from tracekit.views.ranges import ranges
+from tracekit.model.inputs import Alignment
+from tracekit.trace import Trace
+from tracekit.views.device.activity import activity
+from tracekit.views.nvtx.ranges import ranges
 
 __all__ = ["Redact", "open_trace"]
 
@@ -46,7 +47,7 @@ def open_trace(
         memory_bytes: Memory that the run may take; None for half of what is free. A run that
             needs more is worked on one table and one analysis at a time; if that is not enough
             and there is no `window`, it is cut to its longest beginning that fits.
-        settings: Global settings, see `tracekit.parameters`.
+        settings: Global settings, see `tracekit.settings`.
 
     Yields:
         The trace, its clocks aligned, and the inputs with those that could not be used.
@@ -85,7 +86,7 @@ def open_trace(
 
 
 def _redacted(trace: Trace, loader: RunLoader, *, keep_nvtx: bool) -> Trace:
-    from tracekit.io.redaction import RedactedLoader, redacted_gpu, redacted_report
+    from tracekit.io.run.redaction import RedactedLoader, redacted_gpu, redacted_report
 
     return Trace(
         RedactedLoader(loader, keep_nvtx=keep_nvtx),
@@ -97,7 +98,7 @@ def _redacted(trace: Trace, loader: RunLoader, *, keep_nvtx: bool) -> Trace:
 
 
 def _aligned(inputs: Inputs, settings: Mapping[str, Any] | None) -> tuple[Alignment, ...]:
-    from tracekit.views.alignment import align  # several reports are the rare case
+    from tracekit.views.collectives.alignment import align  # several reports are the rare case
 
     traces = []
     for reader in inputs.readers:

@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 
 from tests.diagnoses import CRITICAL, DEQUANT
-from tracekit.model.analysis import Evidence, Finding, Level
 from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.finding import Evidence, Finding, Level
 from tracekit.model.table import Column, Table
 from tracekit.report import page
-from tracekit.views.contention_windows import WINDOW
-from tracekit.views.timeline import SAMPLES, WORK
+from tracekit.views.contention.windows import WINDOW
+from tracekit.views.overview.timeline import SAMPLES, WORK
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'>"
 N_WINDOWS = 5_000

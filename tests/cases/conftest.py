@@ -12,7 +12,7 @@ import pytest
 from tests.builders import Export
 from tracekit.engine import analyze, open_trace
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.model.trace import Trace
+from tracekit.trace import Trace
 
 
 @pytest.fixture

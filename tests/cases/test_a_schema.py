@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Export
-from tracekit.model.analysis import Level
-from tracekit.views.activity import activity
-from tracekit.views.kernels import kernel_names
-from tracekit.views.ranges import marks, ranges
+from tracekit.model.finding import Level
+from tracekit.views.device.activity import activity
+from tracekit.views.device.kernels import kernel_names
+from tracekit.views.nvtx.ranges import marks, ranges
 
 
 def dequant_export() -> Export:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Export, gid
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 from tracekit.model.kernels import ApiKind
-from tracekit.views.attribution import attribution
-from tracekit.views.collectives import collectives
-from tracekit.views.overview import launch_counts
+from tracekit.views.collectives.kernels import collectives
+from tracekit.views.launches.attribution import attribution
+from tracekit.views.overview.totals import launch_counts
 
 MS = 1_000_000
 

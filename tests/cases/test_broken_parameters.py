@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit import analyses, parameters
-from tracekit.cli import _main as cli
+from tracekit import analyses, settings
+from tracekit.cli import _app as cli
 from tracekit.errors import UsageError
-from tracekit.model.analysis import parameters as fields
+from tracekit.trace.analysis import parameters as fields
 
 NUMBERS = [
     f"{name}.{field.name}"
@@ -22,14 +22,14 @@ PEAKS = ["hardware.peak_gbps", "hardware.achievable_gbps"]
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e400", "9" * 30, "9" * 5_000, "", "x"])
 def test_every_number_is_a_finite_one_that_fits(key, text):
     with pytest.raises(UsageError, match=key.partition(".")[2]):
-        parameters.parse(analyses.names(), {key: text})
+        settings.parse(analyses.names(), {key: text})
 
 
 @pytest.mark.parametrize("key", PEAKS)
 @pytest.mark.parametrize("text", ["0", "-5", "-0.0"])
 def test_a_peak_is_greater_than_zero(key, text):
     with pytest.raises(UsageError, match="greater than 0"):
-        parameters.parse((), {key: text})
+        settings.parse((), {key: text})
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "nan", "inf"])

@@ -6,8 +6,8 @@ import pytest
 
 from tests.builders import Export
 from tracekit.errors import EmptyWindowError
-from tracekit.model.analysis import Level
-from tracekit.views.attribution import attribution
+from tracekit.model.finding import Level
+from tracekit.views.launches.attribution import attribution
 
 S = 1_000_000_000
 

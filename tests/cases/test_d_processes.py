@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from tests.builders import Export, gid
-from tracekit.model.analysis import Level
-from tracekit.views.activity import activity, device_ids, identified
-from tracekit.views.attribution import attribution
+from tracekit.model.finding import Level
+from tracekit.views.device.activity import activity, device_ids, identified
+from tracekit.views.launches.attribution import attribution
 
 
 def test_d01_correlation_ids_are_per_process(trace_of):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tests.builders import Export
-from tracekit.model.analysis import Level
-from tracekit.views.activity import activity
-from tracekit.views.attribution import attribution, steps
-from tracekit.views.ranges import described, marks, ranges
+from tracekit.model.finding import Level
+from tracekit.views.device.activity import activity
+from tracekit.views.launches.attribution import attribution, steps
+from tracekit.views.nvtx.ranges import described, marks, ranges
 
 
 def test_e01_only_range_types_are_ranges(trace_of):

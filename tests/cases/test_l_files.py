@@ -16,7 +16,7 @@ from backports import zstd
 from tests.builders import Export
 from tracekit.engine import analyze
 from tracekit.errors import DamagedReportError, DuplicateReportError, InputError, NotAReportError
-from tracekit.views.kernels import kernel_names
+from tracekit.views.device.kernels import kernel_names
 
 
 def small() -> Export:

@@ -9,8 +9,8 @@ import pytest
 from tests.builders import Export
 from tracekit import engine
 from tracekit.errors import EmptyWindowError
-from tracekit.io import budget
-from tracekit.model.analysis import Level
+from tracekit.io.run import budget
+from tracekit.model.finding import Level
 
 N = 1_000
 

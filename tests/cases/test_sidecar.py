@@ -9,9 +9,9 @@ import pytest
 from tests.builders import Export
 from tracekit.engine import analyze, open_trace
 from tracekit.errors import DamagedReportError
-from tracekit.model.analysis import Level
-from tracekit.views.attribution import attribution
-from tracekit.views.ranges import marks, ranges
+from tracekit.model.finding import Level
+from tracekit.views.launches.attribution import attribution
+from tracekit.views.nvtx.ranges import marks, ranges
 
 BOOT = 5_000_000_000_000
 """CLOCK_MONOTONIC at session time 0."""

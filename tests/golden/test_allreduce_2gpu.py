@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tracekit import engine
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 from tracekit.report import text
 
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracekit.engine import analyze
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 
 
 def test_relocations_are_counted_and_harmless(fixture_path):

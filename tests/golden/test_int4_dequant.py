@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import FIXTURES
 from tracekit.engine import analyze
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 
 
 def test_the_dequant_path_is_found_with_the_right_share(fixture_path):

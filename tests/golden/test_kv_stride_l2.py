@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import FIXTURES
 from tracekit.engine import analyze
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 from tracekit.report import text
 
 RAW = {

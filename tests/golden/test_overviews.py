@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracekit.engine import analyze
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 
 
 def test_an_idle_device_is_the_first_thing_said(fixture_path):

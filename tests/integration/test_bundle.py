@@ -13,8 +13,8 @@ import pytest
 from tests.builders import Export
 from tests.communication import collective, ranks_export
 from tracekit import engine
-from tracekit.cli import _main as cli
-from tracekit.cli._values import BYTES
+from tracekit.cli import _app as cli
+from tracekit.cli._options import BYTES
 from tracekit.report import document, markdown
 
 MARK = "SECRET_MARK"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.builders import Export
-from tracekit.cli._main import call
+from tracekit.cli._app import call
 
 SECRET = "tensor_of_my_customer"
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Export
-from tracekit.cli import _main as cli
-from tracekit.io.redaction import Texts
+from tracekit.cli import _app as cli
+from tracekit.io.run.redaction import Texts
 from tracekit.model.torch_oom import parse_oom
 
 MARK = "SECRET_MARK"

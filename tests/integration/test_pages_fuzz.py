@@ -23,7 +23,7 @@ import pytest
 from tracekit.errors import InputError
 from tracekit.io.pages import PagesSource
 from tracekit.io.source import RowFilter
-from tracekit.io.sqlite_source import SqliteSource
+from tracekit.io.sqlite.source import SqliteSource
 
 pytest.importorskip("numba", reason="the page reader needs Numba")
 FILES = 200

@@ -12,15 +12,15 @@ from types import FunctionType
 import pytest
 
 import tracekit.views
-from tracekit.model.trace import View
-from tracekit.views.activity import TABLES
-from tracekit.views.metrics import SAMPLED
+from tracekit.trace import View
+from tracekit.views.counters.metrics import SAMPLED
+from tracekit.views.device.activity import TABLES
 
 
 def _views() -> list[View]:
     found = {}
-    for module in pkgutil.iter_modules(tracekit.views.__path__):
-        scope = vars(importlib.import_module(f"tracekit.views.{module.name}"))
+    for module in pkgutil.walk_packages(tracekit.views.__path__, "tracekit.views."):
+        scope = vars(importlib.import_module(module.name))
         found |= {v.name: v for v in scope.values() if isinstance(v, View)}
     return list(found.values())
 

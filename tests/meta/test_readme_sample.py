@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from tracekit.cli import _main as cli
+from tracekit.cli import _app as cli
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = re.compile(r"(<!-- sample: tracekit (.*?) -->\n```text\n)(.*?)(```\n)", re.S)

@@ -11,7 +11,7 @@ import pytest
 
 from tracekit import engine
 from tracekit.model.markers import EVENTS, Marker, parse
-from tracekit.views.markers import markers
+from tracekit.views.nvtx.markers import markers
 
 from .conftest import Lab
 

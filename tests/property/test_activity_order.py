@@ -6,7 +6,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.views.activity import SOURCE, in_order
+from tracekit.views.device.activity import SOURCE, in_order
 
 rows = st.lists(
     st.tuples(

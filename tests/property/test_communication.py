@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from tests.communication import ALL_REDUCE, NCCL
 from tracekit.model.catalog import CATALOG
-from tracekit.model.trace import Gpu, Report, Trace
-from tracekit.views.coll_instances import instances, matching
-from tracekit.views.contention_windows import contention_windows, shared_time
-from tracekit.views.dependents import JUST_AFTER_NS, JUST_BEFORE_NS, dependents
-from tracekit.views.overlap import comm_overlap
-from tracekit.views.payloads import decode
+from tracekit.model.inputs import Gpu, Report
+from tracekit.trace import Trace
+from tracekit.views.collectives.dependents import JUST_AFTER_NS, JUST_BEFORE_NS, dependents
+from tracekit.views.collectives.instances import instances, matching
+from tracekit.views.collectives.overlap import comm_overlap
+from tracekit.views.contention.windows import contention_windows, shared_time
+from tracekit.views.nvtx.payloads import decode
 
 SPAN = 400
 GEMM = "nvjet_tst"

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.numerics import intervals
-from tracekit.views.activity import WORK_KIND, activity, queues
+from tracekit.views.device.activity import WORK_KIND, activity, queues
+from tracekit.views.device.lanes import COMM_KINDS, lanes
 from tracekit.views.keys import row_numbers
-from tracekit.views.lanes import COMM_KINDS, lanes
 
 work = st.lists(
     st.tuples(

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import beside, intervals
+from tracekit.numerics import intervals
+from tracekit.numerics.rows import overlapping
 
 MOST, LEAST = 0.05, 0.95
 UNKNOWN = np.iinfo(np.int64).min
@@ -25,13 +26,13 @@ WINDOWS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=6
 CHOSEN = st.lists(st.booleans(), min_size=9, max_size=9)
 
 
-def _work(rows: list[tuple[int, ...]], chosen: list[bool]) -> beside.Followers:
+def _work(rows: list[tuple[int, ...]], chosen: list[bool]) -> overlapping.Followers:
     start, length, queue, kind, launch = (
         np.array(column, np.int64) for column in np.array(sorted(rows)).reshape(-1, 5).T
     )
     which = np.array(chosen).reshape(3, 3)
     codes = queue.astype(np.uint32), kind.astype(np.uint8)
-    return beside.Followers(
+    return overlapping.Followers(
         start, start + length, *codes, which, np.array([0, 1, 0], np.int32), launch
     )
 
@@ -45,8 +46,8 @@ def test_rows_beside_a_union(
     at = np.array(windows, np.int64).reshape(-1, 2)
     union = intervals.union(at[:, 0], at.sum(axis=1))
     asked = (work.start, work.end, work.queue, work.kind, work.chosen)
-    found = beside._rows_beside(*asked, *union)
-    assert found.tolist() == beside.rows_beside(*asked, union).tolist()
+    found = overlapping._rows_beside(*asked, *union)
+    assert found.tolist() == overlapping.rows_beside(*asked, union).tolist()
 
 
 @settings(deadline=None)
@@ -55,8 +56,8 @@ def test_what_waited_for_an_end(
     rows: list[tuple[int, ...]], chosen: list[bool], ends: list[int]
 ) -> None:
     work, sought = _work(rows, chosen), np.array(sorted(ends), np.int64)
-    found = beside._waited(*work, sought, 2, 10)
-    assert found.tolist() == beside.waited_since(work, sought, 2, 10).tolist()
+    found = overlapping._waited(*work, sought, 2, 10)
+    assert found.tolist() == overlapping.waited_since(work, sought, 2, 10).tolist()
 
 
 def test_many_rows_are_swept_and_ends_may_come_in_any_order(
@@ -64,9 +65,9 @@ def test_many_rows_are_swept_and_ends_may_come_in_any_order(
 ) -> None:
     rows = [(10 * k, 8, k % 3, 0, 10 * k - 30) for k in range(40)]
     work, ends = _work(rows, [True] * 9), np.array([311, 90, 200], np.int64)
-    plain = beside.waited_since(work, ends, 2, 10)
-    monkeypatch.setattr(beside.sweeps, "worth", lambda n: n > 0)
-    assert beside.waited_since(work, ends, 2, 10).tolist() == plain.tolist()
+    plain = overlapping.waited_since(work, ends, 2, 10)
+    monkeypatch.setattr(overlapping.sweeps, "worth", lambda n: n > 0)
+    assert overlapping.waited_since(work, ends, 2, 10).tolist() == plain.tolist()
     assert (plain < ends).any()
 
 
@@ -74,8 +75,8 @@ def test_many_rows_are_swept_and_ends_may_come_in_any_order(
 @given(ROWS)
 def test_rows_by_queue_and_kind(rows: list[tuple[int, ...]]) -> None:
     work = _work(rows, [True] * 9)
-    count = beside._counted(work.queue, work.kind, 3, 3)
-    assert count.tolist() == beside.counted(work.queue, work.kind, 3, 3).tolist()
+    count = overlapping._counted(work.queue, work.kind, 3, 3)
+    assert count.tolist() == overlapping.counted(work.queue, work.kind, 3, 3).tolist()
     assert count[0, 1] == sum((queue, kind) == (0, 1) for _, _, queue, kind, _ in rows)
 
 
@@ -85,7 +86,7 @@ def test_sides_of_rows(rows: list[tuple[int, int, int]]) -> None:
     length, covered, name = np.array(rows, np.int64).reshape(-1, 3).T
     covered = np.minimum(covered, length)
     start, names = np.zeros(length.size, np.int64), name.astype(np.uint32)
-    side, count = beside._sides(start, length.copy(), covered, names, 4, MOST, LEAST)
-    expected = beside.sides((start, length), covered, names, 4, (MOST, LEAST))
+    side, count = overlapping._sides(start, length.copy(), covered, names, 4, MOST, LEAST)
+    expected = overlapping.sides((start, length), covered, names, 4, (MOST, LEAST))
     assert side.tolist() == expected[0].tolist()
     assert count.tolist() == expected[1].tolist()

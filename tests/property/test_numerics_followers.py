@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import followers
+from tracekit.numerics.rows import followers
 
 IS_WANTED = np.array([True, False, False])
 IS_LINK = np.array([True, True, False])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.numerics import intervals
-from tracekit.numerics.company import assign_excess
+from tracekit.numerics.excess import assign_excess
 
 SPAN = 60
 ROWS = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, SPAN)), max_size=12)

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import pooling
-from tracekit.numerics.speaking import Spoken
+from tracekit.numerics.samples import pooling
+from tracekit.numerics.samples.window_sums import Spoken
 
 N_GROUPS = 4
 windows = st.lists(

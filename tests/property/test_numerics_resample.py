@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import draws, resample
+from tracekit.numerics import bootstrap, draws
 
 DURATIONS = st.lists(st.floats(1, 1e6), min_size=5, max_size=9)
 
@@ -22,7 +22,7 @@ def test_draws_are_one_matrix_each_baselines_first(
         np.median(np.array(values)[rng.integers(0, len(values), (2000, len(values)))], axis=1)
         for values in (base, first, second)
     ]
-    found = resample.median_ratios([base], [first, second], [0, 0])
+    found = bootstrap.median_ratios([base], [first, second], [0, 0])
     for group in (0, 1):
         ratios = medians[1 + group] / medians[0]
         ends = np.percentile(ratios, [2.5, 97.5])
@@ -36,10 +36,10 @@ def test_large_samples_are_drawn_in_slices_with_the_same_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     values = np.random.default_rng(3).gamma(2.0, 10.0, 50)
-    whole = resample.median_ratio(values, values * 2 + 1)
+    whole = bootstrap.median_ratio(values, values * 2 + 1)
     monkeypatch.setattr(draws, "_CELLS_AT_ONCE", 150)
     draws._places.cache_clear()
-    assert resample.median_ratio(values, values * 2 + 1) == whole
+    assert bootstrap.median_ratio(values, values * 2 + 1) == whole
 
 
 @settings(deadline=None, max_examples=20)
@@ -69,4 +69,4 @@ def test_counting_and_sorting_find_the_same_middles(order: list[int], seed: int)
 @settings(deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(0, 100))
 def test_percentile_equals_numpy(values: list[float], pct: float) -> None:
-    assert resample.percentile(values, pct).value == np.percentile(values, pct)
+    assert bootstrap.percentile(values, pct).value == np.percentile(values, pct)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import sampling
+from tracekit.numerics.samples import sampling
 
 SPAN = 80
 TIMES = st.lists(st.integers(10, 60), min_size=2, max_size=12, unique=True).map(sorted)

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import intervals, shares
+from tracekit.numerics import intervals
+from tracekit.numerics.rows import shares
 
 LANES = np.array([[0, -1, 2], [1, 0, -1]], np.int32)
 rows = st.lists(

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import company, intervals, sampling, speaking, sweeps
+from tracekit.numerics import intervals, sweeps
+from tracekit.numerics.samples import sampling, window_sums
 
 rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
 values = st.one_of(
@@ -108,7 +109,7 @@ def test_excess_is_spread_as_by_numpy(found: list, of: list, excess: list) -> No
     ks, ke = (column[np.greater(*_arrays(of)[::-1])] for column in _arrays(of))
     at, lost = intervals.steps(s, e, np.abs(np.array(excess[: s.size], np.float64)))
     level = np.stack((lost, intervals.steps(s, e, np.ones(s.size, np.int64))[1].astype(float)))
-    assert company._swept(ks, ke, at, level).tolist() == company._spread(ks, ke, at, level).tolist()
+    assert excess._swept(ks, ke, at, level).tolist() == excess._spread(ks, ke, at, level).tolist()
 
 
 def test_large_inputs_are_swept() -> None:
@@ -130,6 +131,6 @@ def test_what_cells_say_is_what_numpy_finds(
     n = cells[0].size
     value, valid = np.array(value[:n]).astype(np.int64), np.array(believed[:n], np.bool_)
     samples = sampling.Cells(*cells, value, 1)
-    swept = speaking._swept(*cells, value, valid, s, e)
-    slow = speaking._searched(samples, valid, s, e)
+    swept = window_sums._swept(*cells, value, valid, s, e)
+    slow = window_sums._searched(samples, valid, s, e)
     assert [a.tolist() for a in swept] == [a.tolist() for a in slow]

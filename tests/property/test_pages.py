@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tracekit.io.pages import PagesSource, reader
 from tracekit.io.source import Part, RowFilter
-from tracekit.io.sqlite_source import SqliteSource
+from tracekit.io.sqlite.source import SqliteSource
 
 chunks = pytest.importorskip("tracekit.io.pages.chunks", reason="the page reader needs Numba")
 

@@ -1,4 +1,4 @@
-"""One module a diagnosis; `names` reads this folder, there is no other list."""
+"""One package a diagnosis; `names` reads this folder, there is no other list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracekit.model.analysis import Analysis
+    from tracekit.trace.analysis import Analysis
 
 __all__ = ["load", "names"]
 
@@ -16,8 +16,8 @@ __all__ = ["load", "names"]
 @cache
 def names() -> tuple[str, ...]:
     """Return the names of all analyses, sorted."""
-    files = Path(__file__).parent.glob("*.py")
-    return tuple(sorted(p.stem for p in files if p.name[0] != "_"))
+    folders = (p.parent.name for p in Path(__file__).parent.glob("*/__init__.py"))
+    return tuple(sorted(name for name in folders if name[0] != "_"))
 
 
 def load(name: str) -> Analysis:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tracekit.report.names import shorten
+from tracekit.wording.names import shorten
 
 __all__ = ["progress"]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli._options import BYTES, SETTING, WINDOW, merged_params
 from tracekit.cli._output import (
     FORMATS,
     Format,
@@ -18,7 +19,6 @@ from tracekit.cli._output import (
     write,
 )
 from tracekit.cli._progress import progress
-from tracekit.cli._values import BYTES, SETTING, WINDOW, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,7 +159,7 @@ def _analyzed(
     return engine.analyze(
         reports,
         only=options["only"],
-        params=settings(options["params"], options["peak_gbps"]),
+        params=merged_params(options["params"], options["peak_gbps"]),
         window=options["window"],
         reader=options["reader"],
         salvage=options["salvage"],
@@ -176,7 +176,7 @@ def _for_terminal(options: dict[str, Any]) -> dict[str, Any]:
 
 def _exit_code(diagnosis: Diagnosis, fail_on: str | None, *, strict: bool) -> int:
     """Return 1 for a level that was asked to fail, else 4 for inputs left out, else 0."""
-    from tracekit.model.analysis import Level
+    from tracekit.model.finding import Level
 
     bad = {None: set(), "critical": {"critical"}, "warn": {"critical", "warn"}}[fail_on]
     reached = any(f.level in bad for f in diagnosis.findings)

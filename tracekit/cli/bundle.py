@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli._options import BYTES, SETTING, WINDOW, merged_params
 from tracekit.cli._output import check_places, print_text, terminal_options, write
 from tracekit.cli._progress import progress
-from tracekit.cli._values import BYTES, SETTING, WINDOW, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tracekit.bundle.archive import Archive, Part
+    from tracekit.bundle.readme import SliceNote
     from tracekit.model.diagnosis import Diagnosis
-    from tracekit.model.trace import Trace
-    from tracekit.report.bundle import Archive, Part
-    from tracekit.report.bundle_readme import SliceNote
+    from tracekit.trace import Trace
 
 __all__ = ["WORST", "command"]
 
@@ -114,13 +114,13 @@ def _made(
     reports: Sequence[Path], options: dict[str, Any], tell: Callable[[str], None]
 ) -> tuple[Archive, SliceNote | None, bool]:
     """Return the archive, what its slices hold, and whether some inputs could not be used."""
-    from tracekit import analyses, engine, opening, parameters
-    from tracekit.io.anonymous import anonymous
-    from tracekit.report.bundle import WORTH_SLICE, archive, documents, figures
-    from tracekit.report.bundle_readme import readme
+    from tracekit import analyses, engine, opening, settings
+    from tracekit.bundle.anonymous import anonymous
+    from tracekit.bundle.archive import WORTH_SLICE, archive, documents, figures
+    from tracekit.bundle.readme import readme
 
-    params = settings(options["params"], options["peak_gbps"])
-    _, values = parameters.parse(analyses.names(), params)
+    params = merged_params(options["params"], options["peak_gbps"])
+    _, values = settings.parse(analyses.names(), params)
     redact: opening.Redact = "keep nvtx" if options["keep_nvtx"] else "yes"
     max_bytes = options["max_mb"] or options["max_size"]
     tell("opening")
@@ -155,9 +155,9 @@ def _slices(
 ) -> tuple[tuple[Part, ...], SliceNote | None]:
     if options["window"] is None:
         return (), None
-    from tracekit.cli._slices import Slicer
+    from tracekit.bundle.slices import Slicer
 
-    params = settings(options["params"], options["peak_gbps"])
+    params = merged_params(options["params"], options["peak_gbps"])
     slicer = Slicer(trace, found, counters, params, max_bytes, tell)
     window = options["window"]
     return slicer.worst() if window == WORST else slicer.asked(window)
@@ -177,10 +177,10 @@ def _said(options: dict[str, Any]) -> list[str]:
 
 
 def _listing(target: Path, made: Archive, note: SliceNote | None, options: dict[str, Any]) -> str:
-    from tracekit.report.bundle_readme import slice_line
+    from tracekit.bundle.readme import slice_line
     from tracekit.report.lines import Lines
-    from tracekit.report.names import printable
-    from tracekit.report.units import size
+    from tracekit.wording.names import printable
+    from tracekit.wording.numbers import size
 
     page = Lines(**terminal_options(sys.stdout))
     verb = "would be" if options["dry_run"] else "is"

@@ -46,8 +46,8 @@ def command(before: Path, after: Path, *, top: int) -> None:
 
 
 def _head(page: Lines, found: Comparison) -> None:
-    from tracekit.report.names import printable
-    from tracekit.report.units import duration, percent, share
+    from tracekit.wording.names import printable
+    from tracekit.wording.numbers import duration, percent, share
 
     names = (found.before, found.after)
     for label, own, n, opaque in zip(
@@ -79,8 +79,8 @@ def _table(
     found: Comparison,
     top: int,
 ) -> None:
-    from tracekit.report.names import shorten
-    from tracekit.report.units import NOT_MEASURED, count, duration
+    from tracekit.wording.names import shorten
+    from tracekit.wording.numbers import NOT_MEASURED, count, duration
 
     suffix = "_per_step_ns" if found.per_step else "_ns"
     rows = []
@@ -102,7 +102,7 @@ def _table(
 
 
 def _change(change_ns: float | None) -> str:
-    from tracekit.report.units import duration
+    from tracekit.wording.numbers import duration
 
     if change_ns is None:
         return _UNKNOWN

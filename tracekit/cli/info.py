@@ -12,7 +12,7 @@ from tracekit.cli._output import print_text, terminal_options
 
 if TYPE_CHECKING:
     from tracekit.inspection import Inspection
-    from tracekit.model.trace import Gpu
+    from tracekit.model.inputs import Gpu
     from tracekit.report.lines import Lines
 
 __all__ = ["command"]
@@ -37,9 +37,9 @@ def command(report: Path, *, salvage: bool) -> None:
 
 
 def _head(page: Lines, found: Inspection) -> None:
-    from tracekit.report.names import printable
     from tracekit.report.summary import report_line
-    from tracekit.report.units import duration, moment
+    from tracekit.wording.names import printable
+    from tracekit.wording.numbers import duration, moment
 
     report = found.report
     used = [g for g in found.gpus if g.used]
@@ -60,8 +60,8 @@ def _head(page: Lines, found: Inspection) -> None:
 
 
 def _gpu(gpu: Gpu) -> str:
-    from tracekit.report.names import printable
-    from tracekit.report.units import rate, size
+    from tracekit.wording.names import printable
+    from tracekit.wording.numbers import rate, size
 
     parts = [f"{gpu.index}: {printable(gpu.name) or 'unknown name'}"]
     if gpu.memory_bytes is not None:
@@ -75,8 +75,8 @@ def _gpu(gpu: Gpu) -> str:
 
 def _tables(page: Lines, found: Inspection) -> None:
     from tracekit.model.catalog import CATALOG
-    from tracekit.report.names import shorten
-    from tracekit.report.units import count
+    from tracekit.wording.names import shorten
+    from tracekit.wording.numbers import count
 
     rows = [
         (CATALOG[n].sources[0], count(k), CATALOG[n].doc.partition(";")[0].partition(" (")[0])

@@ -10,8 +10,8 @@ import click
 from tracekit.cli._output import print_text, terminal_options
 
 if TYPE_CHECKING:
-    from tracekit.model.analysis import Analysis
     from tracekit.report.lines import Lines
+    from tracekit.trace.analysis import Analysis
 
 __all__ = ["command"]
 
@@ -79,7 +79,7 @@ def _tables(names: tuple[str, ...]) -> str:
 
 
 def _parameters(page: Lines, analysis: Analysis) -> None:
-    from tracekit.model.analysis import parameters
+    from tracekit.trace.analysis import parameters
 
     rows = [
         (f"{analysis.name}.{p.name}", f"{p.default}", p.unit, p.help)
@@ -89,7 +89,7 @@ def _parameters(page: Lines, analysis: Analysis) -> None:
 
 
 def _settings(page: Lines) -> None:
-    from tracekit.parameters import SETTINGS
+    from tracekit.settings import SETTINGS
 
     page.line("Settings that every analysis shares", "bold")
     _table(page, [(p.name, f"{p.default}", p.unit, p.help) for p in SETTINGS])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from tracekit.cli._options import SETTING, WINDOW, merged_params
 from tracekit.cli._output import check_places, write
 from tracekit.cli._progress import progress
-from tracekit.cli._values import SETTING, WINDOW, settings
 
 if TYPE_CHECKING:
     from tracekit.model.diagnosis import Diagnosis
@@ -51,7 +51,7 @@ def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) 
         answer = engine.analyze(
             reports,
             only=[name],
-            params=settings(options["params"], None),
+            params=merged_params(options["params"], None),
             window=options["window"],
             redact="yes" if options["redact"] else "no",
             progress=tell,

@@ -11,7 +11,7 @@ from tracekit.errors import NotAReportError
 from tracekit.io.export import fingerprint, opened_text
 from tracekit.io.ncu import NcuReport, is_raw_page, read_raw_csv
 from tracekit.model.catalog import CATALOG
-from tracekit.model.trace import Report
+from tracekit.model.inputs import Report
 
 __all__ = ["PRODUCT", "NcuInput", "open_ncu"]
 

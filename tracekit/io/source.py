@@ -193,7 +193,7 @@ def open_source(path: Path | str, reader: Reader = "auto", *, salvage: bool = Fa
     if reader not in ("auto", "pages", "sqlite"):
         msg = f"unknown reader {reader!r}"
         raise UsageError(msg, hint="use auto, pages or sqlite")
-    from tracekit.io.sqlite_source import SqliteSource
+    from tracekit.io.sqlite.source import SqliteSource
 
     plain = SqliteSource(Path(path), salvage=salvage)
     if reader == "sqlite":

@@ -21,12 +21,14 @@ from tracekit.model.table import Column
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType
 
-__all__ = ["CATALOG", "CatalogTable", "Field", "Recording", "record_command"]
+__all__ = ["CATALOG", "STRING_ID_BITS", "CatalogTable", "Field", "Recording", "record_command"]
 
 GPU = Column("gpu", pl.Int16, "", "index of the physical GPU in the trace; null when unknown")
 PID = Column("pid", pl.UInt32, "", "process id, with `report` a key")
 TID = Column("tid", pl.UInt32, "", "thread id")
 I64, I32, U32 = pl.Int64, pl.Int32, pl.UInt32
+STRING_ID_BITS = 40
+"""Bits of a string id that are the file's own; the number of the report is above them."""
 NCU_SOURCE = "NCU_RAW_PAGE"
 """Stands for ``ncu --csv --page raw``, which is no table of nsys."""
 
@@ -72,7 +74,7 @@ _TABLES = (
         "strings",
         "StringIds",
         (_f("id", I64, "id", need=True), _f("value", pl.String, "value", need=True)),
-        "one interned string; ids carry the report in their upper 32 bits",
+        "one interned string; ids carry the report above their lowest `STRING_ID_BITS` bits",
         _ALWAYS,
     ),
     _table(

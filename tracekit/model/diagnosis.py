@@ -8,9 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.model.analysis import Finding, Level
+from tracekit.model.finding import Finding, Level
+from tracekit.model.inputs import Alignment, Gpu, Report
 from tracekit.model.table import Table
-from tracekit.model.trace import Alignment, Gpu, Report
 
 __all__ = ["SCHEMA_VERSION", "ClassShare", "Diagnosis", "GpuTime", "Overview", "Quality"]
 
@@ -137,7 +137,7 @@ class Diagnosis:
         provenance: Versions and options.
         tables: What the columns of `frames` mean, by analysis.
         questions: The question that each analysis answers, by its name.
-        pictures: Frames that only pictures need (`tracekit.views.pictures`), by name; empty
+        pictures: Frames that only charts need (`tracekit.views.overview.pictures`); empty
             unless they were asked for.
     """
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from tracekit.model.analysis import Finding
 from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.finding import Finding
 
 __all__ = ["findings", "frames", "metrics"]
 

@@ -9,7 +9,7 @@ import argparse
 import re
 from typing import Any
 
-from tracekit import analyses, parameters
+from tracekit import analyses, settings
 from tracekit.errors import UsageError
 
 __all__ = ["END_OF_TIME", "add_options", "analyze_keywords", "setting"]
@@ -107,7 +107,7 @@ def analyze_keywords(parsed: argparse.Namespace) -> dict[str, Any]:
     params = dict(parsed.param or ())
     if parsed.peak_gbps is not None:
         params["hardware.peak_gbps"] = repr(parsed.peak_gbps)
-    parameters.parse(analyses.names(), params)
+    settings.parse(analyses.names(), params)
     return {
         "only": tuple(parsed.only or ()),
         "params": params,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tracekit.report.cells import cell_len
-from tracekit.report.names import short_name
+from tracekit.wording.names import short_name
 
 __all__ = ["Fitted", "fit"]
 

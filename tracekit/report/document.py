@@ -15,10 +15,10 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.model.analysis import Finding, Level, Metric
 from tracekit.model.diagnosis import SCHEMA_VERSION, Diagnosis, Overview
+from tracekit.model.finding import Finding, Level, Metric
+from tracekit.model.inputs import Report
 from tracekit.model.table import Table
-from tracekit.model.trace import Report
 
 __all__ = ["DEFAULT_TOP", "SCHEMA_ID", "document", "render", "schema"]
 

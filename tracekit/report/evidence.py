@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tracekit.model.analysis import Evidence, Finding
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.report.names import printable, short_name
-from tracekit.report.units import (
+from tracekit.model.finding import Evidence, Finding
+from tracekit.wording.names import printable, short_name
+from tracekit.wording.numbers import (
     NOT_MEASURED,
     Number,
     Scale,
@@ -113,7 +113,7 @@ class Course(NamedTuple):
         heading: Column in words.
         over: What orders the rows.
         values: One number a row, None where not measured.
-        unit: Unit of `values`, as `tracekit.report.units.quantity` takes it.
+        unit: Unit of `values`, as `tracekit.wording.numbers.quantity` takes it.
     """
 
     heading: str

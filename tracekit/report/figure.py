@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from tracekit.model.analysis import Frames
-from tracekit.report.names import printable
+from tracekit.trace.analysis import Frames
+from tracekit.wording.names import printable
 
 __all__ = ["FORMATS", "OKABE_ITO", "render"]
 

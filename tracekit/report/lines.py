@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 from tracekit.report.cells import cell_len, wrapped
 from tracekit.report.columns import GAP, fit
 from tracekit.report.evidence import Grid

@@ -6,13 +6,13 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from tracekit.model.analysis import Evidence, Finding, Level
 from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.finding import Evidence, Finding, Level
 from tracekit.report import summary
 from tracekit.report.evidence import Course, Grid, courses, grid
-from tracekit.report.names import sentence, shorten
 from tracekit.report.spark import sparkline
-from tracekit.report.units import quantity
+from tracekit.wording.names import sentence, shorten
+from tracekit.wording.numbers import quantity
 
 __all__ = ["DEFAULT_TOP", "MOST_BYTES", "code", "inline", "render"]
 

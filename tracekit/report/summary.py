@@ -9,11 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tracekit.model.analysis import Finding, Level, Metric
 from tracekit.model.diagnosis import Diagnosis, GpuTime
-from tracekit.model.trace import Report
-from tracekit.report.names import printable, sentence, shorten
-from tracekit.report.units import bounds, count, duration, moment, quantity, share, unit_of_column
+from tracekit.model.finding import Finding, Level, Metric
+from tracekit.model.inputs import Report
+from tracekit.wording.names import printable, sentence, shorten
+from tracekit.wording.numbers import (
+    bounds,
+    count,
+    duration,
+    moment,
+    quantity,
+    share,
+    unit_of_column,
+)
 
 __all__ = [
     "LEVEL_WORDS",

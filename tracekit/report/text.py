@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracekit.model.analysis import Finding, Level
 from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.finding import Finding, Level
 from tracekit.report import summary
 from tracekit.report.evidence import grids
 from tracekit.report.lines import DEFAULT_WIDTH, Lines
-from tracekit.report.names import sentence
-from tracekit.report.units import duration
+from tracekit.wording.names import sentence
+from tracekit.wording.numbers import duration
 
 __all__ = ["DEFAULT_TOP", "render"]
 

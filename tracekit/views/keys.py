@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.numerics import joins
+from tracekit.numerics import numbering
 
 __all__ = ["counted", "looked_up", "row_numbers"]
 
@@ -45,7 +45,7 @@ def row_numbers(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
     number = np.zeros(keys.height, np.uint32)
     for field, stride in zip(fields, strides, strict=True):
         field.add_to(number, stride)
-    found = joins.renumber(number, cells)
+    found = numbering.renumber(number, cells)
     columns = [f.values(found // stride) for f, stride in zip(fields, strides, strict=True)]
     return number, pl.DataFrame(columns)
 

@@ -1,18 +1,17 @@
-"""Interned strings: ids to text, with an honest stand-in for ids that lead nowhere."""
+"""Interned strings: ids to text, with a placeholder for ids without a string."""
 
 from __future__ import annotations
 
 import polars as pl
 
-__all__ = ["placeholder", "resolved"]
+from tracekit.model.catalog import STRING_ID_BITS
 
-ID_BITS = 40
-"""Lower bits of a string id that are the file's own; the report is above them."""
+__all__ = ["placeholder", "resolved"]
 
 
 def placeholder(column: str) -> pl.Expr:
     """Return ``<string 1234>`` for a string id, null for a null id."""
-    return pl.format("<string {}>", pl.col(column) & ((1 << ID_BITS) - 1))
+    return pl.format("<string {}>", pl.col(column) & ((1 << STRING_ID_BITS) - 1))
 
 
 def resolved(frame: pl.DataFrame, strings: pl.DataFrame, text: str, text_id: str) -> pl.DataFrame:

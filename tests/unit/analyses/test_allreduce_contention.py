@@ -8,13 +8,13 @@ from tests.communication import ALL_REDUCE, collective, ranks_export, told_ranks
 from tests.communication import COMM as COMM_ID
 from tracekit.analyses import load
 from tracekit.engine import run
-from tracekit.model.analysis import Level, settle
-from tracekit.numerics.company import assign_excess
-from tracekit.numerics.correlate import theil_sen
-from tracekit.numerics.resample import median_ratios
-from tracekit.views import metrics
-from tracekit.views.contention_windows import contention_windows, shared_time
-from tracekit.views.overlap import comm_overlap, contention_cases
+from tracekit.model.finding import Level, cap_by_confidence
+from tracekit.numerics.association import theil_sen
+from tracekit.numerics.bootstrap import median_ratios
+from tracekit.numerics.excess import assign_excess
+from tracekit.views.collectives.overlap import comm_overlap, contention_cases
+from tracekit.views.contention.windows import contention_windows, shared_time
+from tracekit.views.counters import metrics
 
 US = 1_000
 GEMM = "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NNT"
@@ -30,7 +30,7 @@ def judge(traced):
     def go(*exports, **params):
         analysis = load("allreduce_contention")
         frames, found = run(analysis, traced(*exports), analysis.params(**params))
-        return frames, {f.id: settle(f) for f in found}
+        return frames, {f.id: cap_by_confidence(f) for f in found}
 
     return go
 

@@ -7,9 +7,9 @@ import pytest
 from tests.communication import COMM, collective, ranks_export, told_ranks, wait_for_event
 from tracekit.analyses import load
 from tracekit.engine import run
-from tracekit.model.analysis import Level, settle
-from tracekit.views.lateness import HOST_LATE, QUEUED
-from tracekit.views.queueing import queueing
+from tracekit.model.finding import Level, cap_by_confidence
+from tracekit.views.waiting.lateness import HOST_LATE, QUEUED
+from tracekit.views.waiting.queueing import queueing
 
 US = 1_000
 GEMM = "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NNT"
@@ -22,7 +22,7 @@ def judge(traced):
     def go(*exports, **params):
         analysis = load("collective_skew")
         frames, found = run(analysis, traced(*exports), analysis.params(**params))
-        return frames, {f.id: settle(f) for f in found}
+        return frames, {f.id: cap_by_confidence(f) for f in found}
 
     return go
 

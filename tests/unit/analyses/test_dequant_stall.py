@@ -10,9 +10,10 @@ import pytest
 
 from tests.builders import Export, gid
 from tracekit.analyses import load
-from tracekit.analyses._dequant_bounds import traffic_amplification
+from tracekit.analyses.dequant_stall.bounds import traffic_amplification
 from tracekit.engine import open_trace, run
-from tracekit.model.analysis import Finding, Frames, Level, settle
+from tracekit.model.finding import Finding, Level, cap_by_confidence
+from tracekit.trace.analysis import Frames
 
 US = 1_000
 READ, TENSOR = "DRAM Read Bandwidth [Throughput %]", "Tensor Active [Throughput %]"
@@ -30,7 +31,7 @@ def judge(tmp_path: Path) -> Callable[..., tuple[Frames, dict[str, Finding]]]:
         path = export.write(tmp_path / "r.sqlite")
         with open_trace([path], settings=settings) as (trace, _):
             frames, findings = run(analysis, trace, analysis.params(**params))
-            return frames, {f.id: settle(f) for f in findings}
+            return frames, {f.id: cap_by_confidence(f) for f in findings}
 
     return go
 

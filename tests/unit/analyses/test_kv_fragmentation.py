@@ -12,8 +12,9 @@ import pytest
 from tests.builders import Export
 from tracekit.analyses import load
 from tracekit.engine import open_trace, run
-from tracekit.model.analysis import Finding, Frames, Level
-from tracekit.views.kv import KvCache, kv_cache
+from tracekit.model.finding import Finding, Level
+from tracekit.trace.analysis import Frames
+from tracekit.views.kv.cache import KvCache, kv_cache
 
 BASE = 0x7F0000000000
 BLOCK = 32768

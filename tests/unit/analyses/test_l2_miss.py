@@ -10,11 +10,12 @@ import pytest
 
 from tests.builders import Export
 from tracekit.analyses import load
-from tracekit.analyses._l2_statistics import associate, judge, with_holm
 from tracekit.analyses.l2_miss import Params
+from tracekit.analyses.l2_miss.association import associate, judge, with_holm
 from tracekit.engine import open_trace, run
-from tracekit.model.analysis import Finding, Frames, Level
-from tracekit.numerics import correlate
+from tracekit.model.finding import Finding, Level
+from tracekit.numerics import association
+from tracekit.trace.analysis import Frames
 
 US = 1_000
 BASE = 0x7F0000000000
@@ -74,7 +75,7 @@ def test_b2_a_clear_association_is_a_warning():
     assert (row["rho"], row["rho_lo"], row["rho_hi"]) == pytest.approx(
         (0.952381, 0.664056, 0.994124), rel=1e-6
     )
-    assert correlate.permutation_p(F8, MISS8) == pytest.approx(24 / 40320)
+    assert association.permutation_p(F8, MISS8) == pytest.approx(24 / 40320)
     assert row["p_perm"] == pytest.approx(46 / 40320)
     assert row["delta_miss_pp"] == pytest.approx(18.0)
     assert level is Level.WARN, "without a covariate it is never critical"
@@ -124,7 +125,7 @@ def test_b8_ties_share_their_rank():
 
 
 def test_b9_serial_rows_are_worth_less():
-    assert correlate.effective_n(100, 0.6, 0.5) == pytest.approx(53.846, rel=1e-4)
+    assert association.effective_n(100, 0.6, 0.5) == pytest.approx(53.846, rel=1e-4)
 
 
 def test_no_association_is_ok_only_with_a_narrow_interval():

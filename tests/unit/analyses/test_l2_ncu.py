@@ -12,8 +12,9 @@ from tests.builders import Export
 from tests.ncu_pages import Page
 from tracekit.analyses import load
 from tracekit.engine import open_trace, run
-from tracekit.model.analysis import Finding, Frames, Level
+from tracekit.model.finding import Finding, Level
 from tracekit.model.ncu import CACHE_CAVEAT
+from tracekit.trace.analysis import Frames
 
 US = 1_000
 BASE = 0x7F0000000000

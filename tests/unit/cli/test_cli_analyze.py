@@ -12,11 +12,11 @@ import pytest
 
 from tests.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, UNKNOWN
 from tracekit import engine
-from tracekit.cli import _main as cli
+from tracekit.cli import _app as cli
 from tracekit.cli import _output
 from tracekit.errors import InputError, NotAReportError, UsageError
-from tracekit.model.analysis import Level
 from tracekit.model.diagnosis import Quality
+from tracekit.model.finding import Level
 
 WARNING = replace(CRITICAL, level=Level.WARN)
 LOST = Quality(Level.CRITICAL, "the profiler lost CUDA events", 3)

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from tracekit import __version__
-from tracekit.cli import _main as cli
+from tracekit.cli import _app as cli
 
 HEAVY = ["numpy", "polars", "pandas", "numba", "matplotlib", "rich", "jinja2", "dask"]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from tracekit.cli._values import END_OF_TIME, SETTING, WINDOW, settings
+from tracekit.cli._options import END_OF_TIME, SETTING, WINDOW, settings
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ import pytest
 
 from tests.builders import Export
 from tests.ncu_pages import HOST, PROCESS, Page
-from tracekit.cli import _main as cli
+from tracekit.cli import _app as cli
 from tracekit.engine import analyze, open_trace
 from tracekit.errors import DuplicateReportError, InputError, NotAReportError
 from tracekit.inspection import inspect
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 
 UNITS = {"gpu__time_duration.sum": "us", "lts__t_sectors.sum": "sector"}
 RANGE = "alice prompt=my secret"

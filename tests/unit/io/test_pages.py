@@ -16,7 +16,7 @@ from tracekit.errors import DamagedReportError
 from tracekit.io.pages import PagesSource, checks, frames
 from tracekit.io.pages.plan import UnusualTableError
 from tracekit.io.source import RowFilter, open_source
-from tracekit.io.sqlite_source import SqliteSource
+from tracekit.io.sqlite.source import SqliteSource
 
 chunks = pytest.importorskip("tracekit.io.pages.chunks", reason="the page reader needs Numba")
 COLUMNS = {"a": pl.Int64, "s": pl.String}

@@ -9,7 +9,7 @@ import pytest
 
 from tracekit.io.pages import PagesSource
 from tracekit.io.source import RowFilter
-from tracekit.io.sqlite_source import SqliteSource
+from tracekit.io.sqlite.source import SqliteSource
 
 pytest.importorskip("numba", reason="the page reader needs Numba")
 FIXTURES = Path(__file__).parents[3] / "fixtures"

@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from tracekit.io.pages import PagesSource, fields
-from tracekit.io.sqlite_source import SqliteSource
+from tracekit.io.sqlite.source import SqliteSource
 
 chunks = pytest.importorskip("tracekit.io.pages.chunks", reason="the page reader needs Numba")
-walk = pytest.importorskip("tracekit.io.pages.walk", reason="the page reader needs Numba")
+walk = pytest.importorskip("tracekit.io.pages.tree", reason="the page reader needs Numba")
 
 ROWS = 20_000
 COLUMNS = {

@@ -10,9 +10,9 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from tests.builders import Export
-from tracekit.io import budget
-from tracekit.io.reader import ReportReader
-from tracekit.io.run_loader import RunLoader
+from tracekit.io.nsys.reader import ReportReader
+from tracekit.io.run import budget
+from tracekit.io.run.loader import RunLoader
 from tracekit.io.source import open_source
 
 

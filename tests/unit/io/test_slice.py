@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from tests.builders import Export, gid
-from tracekit.io.anonymous import anonymous
-from tracekit.io.slice import PASSING, n_events, write_slice
-from tracekit.io.slice_cut import cut
+from tracekit.bundle.anonymous import anonymous
+from tracekit.bundle.export import PASSING, n_events, write_slice
+from tracekit.bundle.slice_cut import cut
 from tracekit.model.catalog import CATALOG
 from tracekit.opening import open_trace
 

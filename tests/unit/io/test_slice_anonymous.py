@@ -10,15 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Export
-from tracekit.io.anonymous import anonymous
-from tracekit.io.anonymous_ids import TextNumbers, bases, number_processes, shifted
-from tracekit.io.anonymous_names import hashed_name
-from tracekit.io.anonymous_payloads import known_payloads
+from tracekit.bundle.anonymous import anonymous
+from tracekit.bundle.anonymous_ids import TextNumbers, bases, number_processes, shifted
+from tracekit.bundle.anonymous_names import hashed_name
+from tracekit.bundle.anonymous_payloads import known_payloads
 from tracekit.model.catalog import CATALOG
 from tracekit.model.kernels import Classifier, KernelKind, classify
+from tracekit.model.nvtx import PAYLOAD_FIELDS
 from tracekit.opening import open_trace
-from tracekit.views.markers import markers
-from tracekit.views.payloads import FIELDS, decode
+from tracekit.views.nvtx.markers import markers
+from tracekit.views.nvtx.payloads import decode
 
 SCHEMA = {"report": pl.UInt16, "pid": pl.UInt32, "tid": pl.UInt32}
 GIB = 1 << 30
@@ -154,7 +155,7 @@ def test_payloads_are_written_anew_with_their_known_fields_only():
     numbered = rows.select("report", "domain", "payload").with_row_index("nvtx_row")
     before = decode(numbered.drop_nulls("payload"), NCCL)
     after = decode(numbered.with_columns(found.blobs).drop_nulls("payload"), found.entries)
-    fields = ["nvtx_row", *FIELDS]
+    fields = ["nvtx_row", *PAYLOAD_FIELDS]
     assert after.records.select(fields).equals(before.records.select(fields))
     assert after.n_undecodable == 0
     assert found.schemas.height == 2

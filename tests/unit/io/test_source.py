@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from tracekit.errors import DamagedReportError, InputError, NotAReportError, UsageError
-from tracekit.io import sqlite_file
 from tracekit.io.source import RowFilter, open_source
-from tracekit.io.sqlite_source import SqliteSource
+from tracekit.io.sqlite import database
+from tracekit.io.sqlite.source import SqliteSource
 
 COLUMNS = {"a": pl.Int64, "s": pl.String}
 ROWS = [(1, "one"), (2, None), (None, "three"), (4, "vier – ö")]
@@ -218,7 +218,7 @@ def test_l01_a_wal_is_used_and_nothing_is_modified(with_wal, reader):
 
 
 def test_l01_a_wal_without_room_for_a_copy_is_reported(with_wal, monkeypatch):
-    monkeypatch.setattr(sqlite_file, "COPY_RESERVE_BYTES", 1 << 62)
+    monkeypatch.setattr(database, "COPY_RESERVE_BYTES", 1 << 62)
     with open_source(with_wal) as source:
         assert source.read("t", COLUMNS).rows() == ROWS[:3]
         assert "rows may be missing" in source.notes[0]

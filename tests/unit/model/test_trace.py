@@ -9,10 +9,11 @@ from threading import Barrier
 import polars as pl
 import pytest
 
-from tracekit.model import views as kept
 from tracekit.model.catalog import CATALOG
-from tracekit.model.trace import Report, Trace, UndeclaredTableError, View, view
-from tracekit.model.views import StoppedError
+from tracekit.model.inputs import Report
+from tracekit.trace import Trace, UndeclaredTableError, View, view
+from tracekit.trace import views as kept
+from tracekit.trace.views import StoppedError
 
 
 class Counting:
@@ -164,7 +165,7 @@ def test_a_stopped_trace_gives_what_it_has_and_computes_nothing_more(trace, view
 
 
 def test_somebody_is_told_how_many_rows_were_read(trace, monkeypatch):
-    from tracekit.model import trace as model
+    from tracekit.trace import trace as model
 
     told: list[str] = []
     monkeypatch.setattr(model, "SMALL_ROWS", 1)

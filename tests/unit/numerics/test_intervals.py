@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tracekit.numerics import intervals
-from tracekit.numerics.company import assign_excess
+from tracekit.numerics.excess import assign_excess
 
 US = 1000
 

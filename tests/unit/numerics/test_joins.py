@@ -5,18 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.numerics import joins
+from tracekit.numerics import numbering
 
 
 def match(a: tuple[list[int], object], b: tuple[list[int], object]) -> list[int]:
     """Match rows given by process and id, each from a place of its own."""
     (process_a, ids_a), (process_b, ids_b) = a, b
     keys_a = (range(len(process_a)), process_a, ids_a)
-    return joins.match(keys_a, (range(len(process_b)), process_b, ids_b)).tolist()
+    return numbering.match(keys_a, (range(len(process_b)), process_b, ids_b)).tolist()
 
 
 def test_places_share_their_process() -> None:
-    found = joins.match(([0, 1, 1, 2], [1, 0, -1], [5, 5, 6, 5]), ([0, 1, 0], [1, 0], [5, 5, 6]))
+    found = numbering.match(
+        ([0, 1, 1, 2], [1, 0, -1], [5, 5, 6, 5]), ([0, 1, 0], [1, 0], [5, 5, 6])
+    )
     assert found.tolist() == [0, 1, -1, -1]
 
 
@@ -36,7 +38,7 @@ def test_first_row_wins_and_the_rest_is_minus_one(spread: int) -> None:
 
 @pytest.mark.parametrize("far", [5, 2**32 - 2])
 def test_missing_ids_and_unknown_processes_match_nothing(far: int) -> None:
-    none = joins.NO_ID
+    none = numbering.NO_ID
     found = match(([1, 1, 3], [none, far, 5]), ([1, 1, 1], [none, far, 0]))
     assert found == [-1, 1, -1]
 

@@ -5,33 +5,33 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.numerics import resample
+from tracekit.numerics import bootstrap
 
 BASE = [100, 102, 98, 101, 99]
 CONTENDED = [150, 160, 155, 149, 158]
 
 
 def test_c05_slowdown_with_interval_and_lost_time() -> None:
-    found = resample.median_ratio(BASE, CONTENDED)
+    found = bootstrap.median_ratio(BASE, CONTENDED)
     assert found == pytest.approx((1.55, 1.47525, 1.61224), rel=1e-5)
-    assert resample.lost(BASE, CONTENDED) == 272
+    assert bootstrap.lost(BASE, CONTENDED) == 272
 
 
 def test_c07_one_observation_each_has_no_interval() -> None:
-    found = resample.median_ratio([124], [497])
+    found = bootstrap.median_ratio([124], [497])
     assert found.value == pytest.approx(4.008065, rel=1e-6)
     assert np.isnan([found.lo, found.hi]).all()
 
 
 def test_c10_rollup_is_weighted_and_geometric() -> None:
-    found = resample.median_ratios([[100] * 5], [[155] * 5, [120] * 15], [0, 0])
+    found = bootstrap.median_ratios([[100] * 5], [[155] * 5, [120] * 15], [0, 0])
     assert found.rollup() == pytest.approx((1.27929,) * 3, rel=1e-5)
     assert found.rollup([1]) == pytest.approx((1.2,) * 3)
 
 
 def test_groups_share_the_draws_of_a_common_baseline() -> None:
     spread = np.linspace(50, 200, 7)
-    found = resample.median_ratios([spread], [[100] * 6, [300] * 6], [0, 0])
+    found = bootstrap.median_ratios([spread], [[100] * 6, [300] * 6], [0, 0])
     np.testing.assert_allclose(found.draws[:, 1], 3 * found.draws[:, 0])
     one, other = found.estimate(0), found.estimate(1)
     rolled = found.rollup()
@@ -39,17 +39,17 @@ def test_groups_share_the_draws_of_a_common_baseline() -> None:
 
 
 def test_unknown_groups_are_left_out_of_the_rollup() -> None:
-    found = resample.median_ratios([BASE, []], [CONTENDED, [9.0], CONTENDED], [0, 0, 1])
+    found = bootstrap.median_ratios([BASE, []], [CONTENDED, [9.0], CONTENDED], [0, 0, 1])
     assert found.known.tolist() == [True, False, False]
     assert np.isnan(found.ratio[2])
     assert found.rollup() == found.estimate(0)
     assert np.isnan(found.rollup([1, 2])).all()
-    assert np.isnan(resample.median_ratios([], [], []).rollup()).all()
+    assert np.isnan(bootstrap.median_ratios([], [], []).rollup()).all()
 
 
 def test_lost_without_baseline_is_unknown() -> None:
-    assert np.isnan(resample.lost([], CONTENDED))
-    assert resample.lost(BASE, []) == 0.0
+    assert np.isnan(bootstrap.lost([], CONTENDED))
+    assert bootstrap.lost(BASE, []) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_lost_without_baseline_is_unknown() -> None:
     ],
 )
 def test_percentiles(values: np.ndarray, expected: list[tuple[float, bool]]) -> None:
-    found = [resample.percentile(values, pct) for pct in (50, 95, 99)]
+    found = [bootstrap.percentile(values, pct) for pct in (50, 95, 99)]
     assert [p.value for p in found] == pytest.approx([value for value, _ in expected], rel=1e-9)
     assert [p.insufficient_n for p in found] == [flag for _, flag in expected]
 
 
 def test_percentile_needs_a_hundred_values_for_p99_and_some_for_any() -> None:
-    assert not resample.percentile(np.arange(100), 99).insufficient_n
-    assert resample.percentile(np.arange(99), 99).insufficient_n
-    nothing = resample.percentile([], 50)
+    assert not bootstrap.percentile(np.arange(100), 99).insufficient_n
+    assert bootstrap.percentile(np.arange(99), 99).insufficient_n
+    nothing = bootstrap.percentile([], 50)
     assert np.isnan(nothing.value)
     assert nothing.insufficient_n

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.numerics import sampling
+from tracekit.numerics.samples import sampling
 
 S1_TIMES = [100, 200, 300, 400, 500]
 S1_VALUES = [80, 80, 20, 20, 80]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracekit.numerics import sampling, starvation
+from tracekit.numerics.samples import sampling, starvation
 
 TIMES = np.arange(10, 101, 10)
 READ = [85, 88, 90, 20, 15, 18, 70, 86, 87, 20]

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tests.diagnoses import COMMAND, CRITICAL, DEQUANT, STEPS
-from tracekit.model.analysis import Metric
+from tracekit.model.finding import Metric
 from tracekit.recipe.frames import findings, frames, metrics
 
 

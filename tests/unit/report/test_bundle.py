@@ -12,9 +12,9 @@ import pytest
 
 from tests.diagnoses import DEQUANT
 from tracekit import analyses
+from tracekit.bundle.archive import ALWAYS, Part, archive, documents, figures, fitted
+from tracekit.bundle.readme import Compared, Repeated, SliceNote, readme, slice_line
 from tracekit.errors import UsageError
-from tracekit.report.bundle import ALWAYS, Part, archive, documents, figures, fitted
-from tracekit.report.bundle_readme import Compared, Repeated, SliceNote, readme, slice_line
 
 
 def noise(n, seed=0):

@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from tracekit import analyses, engine
-from tracekit.model.analysis import Analysis
 from tracekit.report import figure
+from tracekit.trace.analysis import Analysis
 
 HEADS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 UNIT = re.compile(r"\((?:x|s|us|ms|bytes|%|share\b[^)]*)\)")

@@ -12,14 +12,15 @@ import polars as pl
 import pytest
 
 from tests.diagnoses import CRITICAL, DEQUANT, NO_GPU, OPAQUE, STEPS
-from tracekit.model.analysis import Evidence
+from tracekit.model.finding import Evidence
 from tracekit.model.table import Column, Table
-from tracekit.report import page, page_data
-from tracekit.report.page_data import evidence, script_json, tables
-from tracekit.report.page_pictures import pictures
-from tracekit.report.page_svg import linear, log2, nice_ticks
-from tracekit.views.contention_windows import WINDOW
-from tracekit.views.kv_map import RUNS
+from tracekit.report import page
+from tracekit.report.page import tables as page_tables
+from tracekit.report.page.charts import pictures
+from tracekit.report.page.svg import linear, log2, nice_ticks
+from tracekit.report.page.tables import evidence, script_json, tables
+from tracekit.views.contention.windows import WINDOW
+from tracekit.views.overview.kv_map import RUNS
 
 
 def data_of(text):
@@ -169,12 +170,12 @@ def test_5000_windows_stay_below_3_mb():
 
 
 def test_tables_are_cut_shorter_before_the_page_grows_too_large(monkeypatch):
-    monkeypatch.setattr(page_data, "MOST_BYTES", 60_000)
+    monkeypatch.setattr(page_tables, "MOST_BYTES", 60_000)
     frame = pl.DataFrame({"length_ns": range(10**8, 10**8 + 40_000)})
-    [table] = page_data.fitting_tables(replace(DEQUANT, frames={"a": {"t": frame}}))
+    [table] = tables.fitting_tables(replace(DEQUANT, frames={"a": {"t": frame}}))
     assert (table["rows"], table["shown"]) == (40_000, 5_000)
     wide = frame.select(pl.col("length_ns").alias(f"x{i}_ns") for i in range(4))
-    [table] = page_data.fitting_tables(replace(DEQUANT, frames={"a": {"t": wide}}))
+    [table] = tables.fitting_tables(replace(DEQUANT, frames={"a": {"t": wide}}))
     assert (table["rows"], table["shown"]) == (40_000, 1_250)
 
 

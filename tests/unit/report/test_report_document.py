@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from tests.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW
-from tracekit.model.analysis import Metric
+from tracekit.model.finding import Metric
 from tracekit.model.table import Column, Table
 from tracekit.report.document import document, render, schema
 

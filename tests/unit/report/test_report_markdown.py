@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from tests.diagnoses import COMMAND, CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW, REPORT
-from tracekit.model.analysis import Evidence, Level
+from tracekit.model.finding import Evidence, Level
 from tracekit.report.evidence import courses
 from tracekit.report.markdown import MOST_BYTES, code, inline, render
 from tracekit.report.spark import sparkline
@@ -129,7 +129,7 @@ def test_inline_text_reads_back_as_it_was(text):
 
 
 def inline_source(text):
-    from tracekit.report.names import printable
+    from tracekit.wording.names import printable
 
     return printable(text)
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.report.names import printable, short_name, shorten
+from tracekit.wording.names import printable, short_name, shorten
 
 
 @pytest.mark.parametrize(

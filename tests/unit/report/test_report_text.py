@@ -18,9 +18,9 @@ from tests.diagnoses import (
     REPORT,
     UNKNOWN,
 )
-from tracekit.model.analysis import Evidence, Level, Missing
 from tracekit.model.diagnosis import GpuTime, Quality
-from tracekit.model.trace import Alignment
+from tracekit.model.finding import Evidence, Level, Missing
+from tracekit.model.inputs import Alignment
 from tracekit.report.columns import fit
 from tracekit.report.text import render
 

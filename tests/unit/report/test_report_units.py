@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracekit.report import units
+from tracekit.wording import numbers
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from tracekit.report import units
     ],
 )
 def test_durations_have_three_digits_and_their_unit(ns, text):
-    assert units.duration(ns) == text
+    assert numbers.duration(ns) == text
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_durations_have_three_digits_and_their_unit(ns, text):
     ],
 )
 def test_shares_are_percent(frac, text):
-    assert units.share(frac) == text
+    assert numbers.share(frac) == text
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,12 @@ def test_shares_are_percent(frac, text):
     ],
 )
 def test_quantity_follows_the_unit(value, unit, text):
-    assert units.quantity(value, unit) == text
+    assert numbers.quantity(value, unit) == text
 
 
 def test_intervals_carry_the_unit_twice():
-    assert units.bounds(3.38, 3.58, "x") == "[3.38x, 3.58x]"
-    assert units.bounds(None, None, "x") == ""
+    assert numbers.bounds(3.38, 3.58, "x") == "[3.38x, 3.58x]"
+    assert numbers.bounds(None, None, "x") == ""
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,19 @@ def test_intervals_carry_the_unit_twice():
     ],
 )
 def test_a_column_name_states_its_unit(name, heading, unit):
-    assert units.unit_of_column(name) == (heading, unit)
+    assert numbers.unit_of_column(name) == (heading, unit)
 
 
 def test_a_column_has_one_scale():
-    scale = units.scale_of([12_200, 42_900, None, 398_400], "ns")
+    scale = numbers.scale_of([12_200, 42_900, None, 398_400], "ns")
     assert (scale.unit, scale.cell(12_200), scale.cell(None)) == ("us", "12.2", "-")
-    assert units.scale_of([1, 2, 3], "").cell(2) == "2"
-    assert units.scale_of([0.5, 0.25], "1").cell(0.25) == "25.0"
-    assert units.scale_of([], "ns").cell(0) == "0"
+    assert numbers.scale_of([1, 2, 3], "").cell(2) == "2"
+    assert numbers.scale_of([0.5, 0.25], "1").cell(0.25) == "25.0"
+    assert numbers.scale_of([], "ns").cell(0) == "0"
 
 
 @given(st.floats(min_value=1e-6, max_value=1e15))
 def test_significant_is_within_half_a_percent_and_has_no_exponent(value):
-    text = units.significant(value)
+    text = numbers.significant(value)
     assert "e" not in text
     assert float(text.replace(",", "")) == pytest.approx(value, rel=0.0051)

@@ -20,13 +20,9 @@ from tests.communication import (
     told_ranks,
 )
 from tracekit.engine import open_trace
-from tracekit.views.coll_instances import instances, matching
-from tracekit.views.collectives import (
-    bus_factor,
-    collectives,
-    peer_copies,
-)
-from tracekit.views.comm_facts import collective_counts
+from tracekit.views.collectives.facts import collective_counts
+from tracekit.views.collectives.instances import instances, matching
+from tracekit.views.collectives.kernels import bus_factor, collectives, peer_copies
 
 RECORDINGS = Path(__file__).parents[3] / "fixtures" / "injector"
 OLD_NAMES = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.communication import collective, ranks_export
-from tracekit.views.dependents import dependents
-from tracekit.views.held_up import held_up
-from tracekit.views.waits import rank_waits, skews
+from tracekit.views.collectives.dependents import dependents
+from tracekit.views.contention.combined_stake import held_up
+from tracekit.views.waiting.rank_waits import rank_waits, skews
 
 US = 1_000
 GEMM = "nvjet_sm90_tst_320x128_64x3_1x2_h_bz_coopB_NNT"

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.views.kv_layout import measure
-from tracekit.views.kv_records import RECORDS
+from tracekit.views.kv.layout import measure
+from tracekit.views.kv.records import RECORDS
 
 PAGE = 2 << 20
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tracekit.views.kv_records import KvRecords, build_records
-from tracekit.views.markers import WHERE, decode
+from tracekit.views.kv.records import KvRecords, build_records
+from tracekit.views.nvtx.markers import WHERE, decode
 
 
 def records(*texts: str, pids: list[int] | None = None) -> KvRecords:

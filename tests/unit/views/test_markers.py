@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.model.markers import EVENTS, HEX_KEYS, LIST_KEYS, WORD_KEYS, parse
-from tracekit.views.markers import WHERE, decode, marker_schema
+from tracekit.views.nvtx.markers import WHERE, decode, marker_schema
 
 
 def rows_of(texts: list[str | None]) -> pl.DataFrame:

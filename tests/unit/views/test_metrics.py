@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.builders import Export
-from tracekit.numerics import sampling
-from tracekit.views import metrics
+from tracekit.numerics.samples import sampling
+from tracekit.views.counters import metrics
 
 READ, WRITE = metrics.DRAM[0]
 WINDOW = (np.array([150]), np.array([350]))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.builders import Export
 from tests.communication import COMM, NCCL, add_schemas, collective, payload, ranks_export
-from tracekit.views.payloads import PAYLOAD_SCHEMA, decode, payloads
+from tracekit.views.nvtx.payloads import PAYLOAD_SCHEMA, decode, payloads
 
 
 def test_e09_a_no_blobs_means_no_sizes(traced):

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Export
-from tracekit.views import kv_map as kv_map_view
-from tracekit.views import timeline
-from tracekit.views.kv_map import RUNS, kv_map
-from tracekit.views.timeline import SAMPLES, WORK, timeline_samples, timeline_work
+from tracekit.views.overview import kv_map as kv_map_view
+from tracekit.views.overview import timeline
+from tracekit.views.overview.kv_map import RUNS, kv_map
+from tracekit.views.overview.timeline import SAMPLES, WORK, timeline_samples, timeline_work
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 

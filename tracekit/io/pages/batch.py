@@ -8,9 +8,9 @@ import numpy as np
 
 from tracekit.io.pages import columns as c
 from tracekit.io.pages import fields as f
+from tracekit.io.pages.machine import address, copy_bytes, int_at, put_byte
 from tracekit.io.pages.texts import with_room
-from tracekit.io.pages.words import address, copy_bytes, int_at, put_byte
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.compiled import compiled
 
 FAST: Any = {"error_model": "numpy"}
 

@@ -12,7 +12,7 @@ import polars as pl
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.plan import Plan, UnusualTableError
 from tracekit.io.source import Cells, RowFilter
-from tracekit.io.sqlite_source import SqliteSource, quoted
+from tracekit.io.sqlite.source import SqliteSource, quoted
 
 if TYPE_CHECKING:
     from tracekit.io.pages.chunks import Chunk

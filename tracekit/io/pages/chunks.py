@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.io.pages import fields as f
-from tracekit.io.pages import kernels, walk
+from tracekit.io.pages import kernels, tree
 from tracekit.io.pages.frames import Columns
 from tracekit.io.pages.plan import Plan, UnusualTableError
 
@@ -43,11 +43,11 @@ def find_leaves(geometry: NDArray[np.int64], root: int) -> NDArray[np.int64]:
     alone = geometry.copy()
     alone[f.ALONE] = 1
     for _ in range(DEEPEST_TREE):
-        if walk.load_leaves(alone, pages[:1].copy(), leaf) >= 0:
+        if tree.load_leaves(alone, pages[:1].copy(), leaf) >= 0:
             return pages
         most = pages.size * (int(geometry[f.USABLE]) // 6 + 1)
         below = np.empty(min(most, int(geometry[f.PAGES])) + 1, np.int64)
-        found = walk.children(geometry, pages, below)
+        found = tree.children(geometry, pages, below)
         if found < 0:
             break
         pages = below[:found].copy()
@@ -103,7 +103,7 @@ def count_rows(geometry: NDArray[np.int64], root: int, threads: int) -> int:
     geometry[f.ALONE] = leaves.size == 1
     with ThreadPoolExecutor(threads) as pool:
         counts = pool.map(
-            lambda part: walk.count_cells(geometry, part), np.array_split(leaves, threads)
+            lambda part: tree.count_cells(geometry, part), np.array_split(leaves, threads)
         )
         return sum(map(_checked, counts))
 
@@ -174,7 +174,7 @@ class Decoder:
         Raises:
             UnusualTableError: Some page is no leaf.
         """
-        return _checked(walk.load_leaves(self._geometry, leaves, self._buffer))
+        return _checked(tree.load_leaves(self._geometry, leaves, self._buffer))
 
     def decode(
         self,

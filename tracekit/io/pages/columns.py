@@ -13,8 +13,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.texts import text_code
-from tracekit.io.pages.words import (
+from tracekit.io.pages.machine import (
     address,
     big_at,
     bits_float,
@@ -24,6 +23,7 @@ from tracekit.io.pages.words import (
     put_byte,
     put_int,
 )
+from tracekit.io.pages.texts import text_code
 
 ANY = np.uint64(0xFFFFFFFFFFFFFFFF)
 """The span of a dtype that holds every integer."""

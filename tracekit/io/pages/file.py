@@ -10,7 +10,7 @@ import numpy as np
 
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.plan import UnusualTableError
-from tracekit.io.sqlite_file import HEADER_BYTES, MAGIC, Header, companions
+from tracekit.io.sqlite.database import HEADER_BYTES, MAGIC, Header, companions
 
 __all__ = ["PageFile"]
 

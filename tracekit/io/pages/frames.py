@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.io.cells import INTEGER_RANGES
 from tracekit.io.pages import fields as f
+from tracekit.io.sqlite.convert import INTEGER_RANGES
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType

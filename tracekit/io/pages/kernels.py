@@ -16,9 +16,9 @@ import numpy as np
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.batch import FAST, emit
 from tracekit.io.pages.leaves import cell, locate, new_layout, recognize, survey
+from tracekit.io.pages.machine import address, prefetch, u16
 from tracekit.io.pages.records import assemble, parse
-from tracekit.io.pages.words import address, prefetch, u16
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.compiled import compiled
 
 
 @compiled(**FAST)

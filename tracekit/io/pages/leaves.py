@@ -11,8 +11,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.records import parse
-from tracekit.io.pages.words import (
+from tracekit.io.pages.machine import (
     MASKS,
     big16_at,
     byte_at,
@@ -25,6 +24,7 @@ from tracekit.io.pages.words import (
     varint,
     word_at,
 )
+from tracekit.io.pages.records import parse
 
 FACTORS = np.array(
     [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93], np.uint64

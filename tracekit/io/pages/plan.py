@@ -15,10 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.io.cells import INTEGER_RANGES, raw
 from tracekit.io.pages import fields as f
 from tracekit.io.source import Cells, Part, RowFilter
-from tracekit.io.sqlite_source import INT64_MAX, INT64_MIN, SqliteSource, quoted
+from tracekit.io.sqlite.convert import INTEGER_RANGES, raw
+from tracekit.io.sqlite.source import INT64_MAX, INT64_MIN, SqliteSource, quoted
 
 if TYPE_CHECKING:
     from polars._typing import PolarsDataType

@@ -19,13 +19,13 @@ from typing import Self
 import polars as pl
 
 from tracekit.errors import DamagedReportError
-from tracekit.io.cells import check_columns, note_losses
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.checks import compare_sample, counts_agree, rowid_span
 from tracekit.io.pages.file import PageFile
 from tracekit.io.pages.plan import Plan, UnusualTableError, make_plan
 from tracekit.io.source import BATCH_ROWS, Cells, RowFilter
-from tracekit.io.sqlite_source import SqliteSource, quoted
+from tracekit.io.sqlite.convert import check_columns, note_losses
+from tracekit.io.sqlite.source import SqliteSource, quoted
 
 __all__ = ["PagesSource"]
 

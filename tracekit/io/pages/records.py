@@ -15,7 +15,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.words import load_word, read_at, store_word, u32, varint
+from tracekit.io.pages.machine import load_word, read_at, store_word, u32, varint
 
 
 @register_jitable

@@ -8,7 +8,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.words import (
+from tracekit.io.pages.machine import (
     MASKS,
     byte_at,
     int_at,

@@ -1,0 +1,128 @@
+"""Collectives that move data more slowly while other work runs on their GPUs.
+
+The time compared is the *transfer* of a collective, last end - latest start over its ranks, so
+waiting for a late rank is not in it. Like is compared with like (communicator, operation, type,
+size, kernel, grid), beside one kind of partner against alone; DRAM and NVLink samples over the
+very transfers tell lack of bandwidth from lack of SMs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from tracekit.analyses._collectives import tables
+from tracekit.analyses.allreduce_contention.verdict import verdict
+from tracekit.trace import Trace
+from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.views.collectives.facts import comm_facts, raw_durations
+from tracekit.views.collectives.instances import matching
+from tracekit.views.collectives.kernels import peer_copies
+from tracekit.views.contention.attribution import excess_attribution
+from tracekit.views.contention.combined_stake import held_up, loss_felt
+from tracekit.views.contention.groups import contention_groups
+from tracekit.views.contention.loss import contention_excess, mechanisms
+from tracekit.views.contention.slowed_compute import slowed_compute
+from tracekit.views.contention.windows import contention_windows, shared_time
+
+__all__ = ["ANALYSIS", "Params"]
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameters of `allreduce_contention`."""
+
+    slower_ratio: float = param(
+        1.1, unit="x", help="lower end of the interval from which a slowdown counts"
+    )
+    critical_ratio: float = param(
+        1.5, unit="x", help="lower end of the interval from which a slowdown may be critical"
+    )
+    warn_frac: float = param(0.01, unit="1", help="lost share of step time that is a warning")
+    critical_frac: float = param(0.05, unit="1", help="lost share of step time that is critical")
+
+
+_VIEWS = (
+    comm_facts,
+    matching,
+    mechanisms,
+    contention_groups,
+    contention_excess,
+    contention_windows,
+    shared_time,
+    excess_attribution,
+    slowed_compute,
+    raw_durations,
+    peer_copies,
+    held_up,
+    loss_felt,
+)
+
+
+def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
+    """Return the result frames of `allreduce_contention`."""
+    del params
+    return {
+        "facts": comm_facts(trace),
+        "communicators": matching(trace).communicators,
+        "mechanisms": mechanisms(trace),
+        "groups": contention_groups(trace),
+        "collectives": contention_excess(trace).select(list(tables.CASE)).cast(tables.CASE),
+        "windows": contention_windows(trace),
+        "shared_time": shared_time(trace),
+        "attribution": excess_attribution(trace),
+        "slowed_compute": slowed_compute(trace),
+        "raw_durations": raw_durations(trace),
+        "peer_copies": peer_copies(trace),
+        "held_up": held_up(trace),
+        "loss_felt": loss_felt(trace),
+    }
+
+
+def plot(frames: Frames, axes: Any) -> None:
+    """Draw the slowdown of each group of like collectives with its interval, a colour a partner."""
+    order = ["op", "bytes", "partner"]
+    rows = frames["groups"].drop_nulls("slowdown_ratio").sort(order, nulls_last=True)
+    names = [f"{op or 'collective'} {(b or 0) / 1e6:,.3g} MB" for op, b in rows[order[:2]].rows()]
+    labels = [f"{n}\nbeside {p}" for n, p in zip(names, rows["partner"], strict=True)]
+    for partner in rows["partner"].unique().sort():
+        own = [i for i, p in enumerate(rows["partner"]) if p == partner]
+        value, low, high = (
+            rows[c].gather(own).to_numpy()
+            for c in ("slowdown_ratio", "slowdown_lo_ratio", "slowdown_hi_ratio")
+        )
+        beside = [labels[i] for i in own]
+        axes.errorbar(value, beside, xerr=[value - low, high - value], fmt="o", capsize=3)
+    if rows.height:
+        axes.axvline(1.0, color="black", linestyle="--", linewidth=1)
+        axes.invert_yaxis()
+    axes.set_xlabel("transfer beside other work / transfer alone (x), with 95 % interval")
+
+
+ANALYSIS = Analysis(
+    name="allreduce_contention",
+    question="Do collectives get slower while other work uses the GPU, and for want of what?",
+    requires=("kernels",),
+    views=_VIEWS,
+    params=Params,
+    results=(
+        tables.FACTS_TABLE,
+        tables.COMMUNICATORS_TABLE,
+        tables.MECHANISMS_TABLE,
+        tables.GROUPS_TABLE,
+        tables.CASES_TABLE,
+        tables.WINDOWS_TABLE,
+        tables.SHARED_TABLE,
+        tables.ATTRIBUTION_TABLE,
+        tables.SLOWED_TABLE,
+        tables.RAW_TABLE,
+        tables.COPIES_TABLE,
+        tables.HELD_UP_TABLE,
+        tables.LOSS_FELT_TABLE,
+    ),
+    compute=compute,
+    verdict=verdict,
+    plot=plot,
+)

@@ -1,0 +1,205 @@
+"""Numbers and words that all findings on contention share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from tracekit.analyses._collectives.stakes import limits, share_of
+from tracekit.analyses._collectives.wording import partner_name, source_note
+from tracekit.model.finding import Confidence, Evidence, Metric
+from tracekit.model.kernels import classify
+from tracekit.trace.analysis import Frames
+
+__all__ = [
+    "NAME",
+    "confidence",
+    "groups_evidence",
+    "groups_of",
+    "loss_felt",
+    "lost_of",
+    "message",
+    "metrics",
+    "partner_words",
+    "slowdown_range",
+]
+
+NAME = "allreduce_contention"
+OBSERVATIONS_FOR_SURE = 20
+SHARED_GPU_COV = 0.5
+UNCERTAIN_RATIO = 2.0
+"""A slowdown whose interval spans this factor is uncertain."""
+MIB = 1 << 20
+Row = Mapping[str, Any]
+_GROUP_COLUMNS = {
+    "bytes": "bytes",
+    "partner": "beside",
+    "n_base": "n alone",
+    "n_cont": "n beside",
+    "base_ns": "alone",
+    "cont_ns": "beside",
+    "slowdown_ratio": "slowdown",
+    "slowdown_lo_ratio": "",
+    "slowdown_hi_ratio": "",
+    "lost_ns": "lost",
+    "dram_cont_frac": "DRAM beside",
+    "busbw_cont_gbps": "bus beside",
+}
+
+
+def groups_evidence(where: Mapping[str, Any]) -> Evidence:
+    """Return the table of median transfers by message size."""
+    words = {name: said for name, said in _GROUP_COLUMNS.items() if said}
+    title = "Median transfer alone and beside other work, by message size"
+    return Evidence("groups", where, tuple(_GROUP_COLUMNS), title, words)
+
+
+def partner_words(row: Row) -> str:
+    """Return what ran beside the collectives, in words."""
+    names = [partner_name(p) for p in str(row["partners"]).split(", ")]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def lost_of(row: Row) -> str:
+    """Return what the lost share is of, in words."""
+    return share_of(row["lost_group"], row["lost_of_ns"])
+
+
+def message(size: int | None) -> str:
+    """Return a message size in words: "16 MiB"."""
+    if size is None:
+        return "unknown size"
+    if size >= MIB and size % MIB == 0:
+        return f"{size // MIB} MiB"
+    return f"{size / 1024:.3g} KiB" if size >= 1024 else f"{size} B"
+
+
+def groups_of(frames: Frames, row: Row) -> pl.DataFrame:
+    """Return the judged groups of one mechanism."""
+    op = pl.col("op").eq_missing(pl.lit(row["op"], pl.String))
+    same = (pl.col("comm") == row["comm"]) & op & (pl.col("mechanism") == row["mechanism"])
+    return frames["groups"].filter(same & pl.col("known") & (pl.col("n_cont") > 0))
+
+
+def loss_felt(frames: Frames, row: Row) -> int:
+    """Return how much of the lost time of one mechanism something waited for, in ns."""
+    same = (pl.col(c).eq_missing(pl.lit(row[c], pl.String)) for c in ("comm", "op", "mechanism"))
+    return int(frames["loss_felt"].filter(*same)["felt_ns"].sum())
+
+
+def slowdown_range(frames: Frames, row: Row) -> tuple[str, str]:
+    """Return the slowdown over sizes, and which sizes are too uncertain to be in that range."""
+    rows = groups_of(frames, row)
+    unsure = pl.col("slowdown_hi_ratio") >= UNCERTAIN_RATIO * pl.col("slowdown_lo_ratio")
+    sure = sorted(rows.filter(~unsure)["slowdown_ratio"].to_list())
+    if not sure:
+        low, high = row["slowdown_lo_ratio"], row["slowdown_hi_ratio"]
+        return f"{row['slowdown_ratio']:.2f}x", f" (uncertain: {low:.2f}x to {high:.2f}x)"
+    low, high = f"{sure[0]:.2f}x", f"{sure[-1]:.2f}x"
+    doubts = [
+        f"{message(r['bytes'])} uncertain, {r['slowdown_lo_ratio']:.2f}x to"
+        f" {r['slowdown_hi_ratio']:.2f}x from n={r['n_cont']}"
+        for r in rows.filter(unsure).iter_rows(named=True)
+    ]
+    doubt = f" ({'; '.join(doubts[:2])})" if doubts else ""
+    return low if low == high else f"{low} to {high}", doubt
+
+
+def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
+    """Return the numbers of one mechanism, most important first."""
+    groups = groups_of(frames, row)
+    sizes = groups["bytes"].n_unique()
+    over = f"{sizes} sizes pooled" if sizes > 1 else message(row["heaviest_bytes"])
+    each = n_of_sizes(groups) if sizes > 1 else ""
+    return (
+        Metric(
+            "slowdown_ratio",
+            row["slowdown_ratio"],
+            "x",
+            row["slowdown_lo_ratio"],
+            row["slowdown_hi_ratio"],
+            row["n_cont"],
+            f"slowdown: transfer beside over alone, {over}{each}; level needs its lower end: "
+            + limits(params.slower_ratio, params.critical_ratio, ratio=True),
+        ),
+        Metric(
+            "lost_ns",
+            row["lost_ns"],
+            "ns",
+            n=row["n_cont"],
+            doc="lost: transfer above the median alone, summed",
+        ),
+        Metric("lost_frac", row["lost_frac"], "1", doc=f"lost, of {lost_of(row)}"),
+        *_decisive(row, params),
+        Metric(
+            "lost_felt_ns",
+            loss_felt(frames, row),
+            "ns",
+            doc="lost felt: of lost, seen to hold up other work or the host",
+        ),
+        *_sampled(row, message(row["heaviest_bytes"])),
+        *_suffixes(frames, row),
+    )
+
+
+def _decisive(row: Row, params: Any) -> tuple[Metric, ...]:
+    """The share that decides the level; there is none where nothing is slowed."""
+    if row["comm_lost_frac"] is None:
+        return ()
+    gates = limits(params.warn_frac, params.critical_frac)
+    doc = f"lost to all kinds of work beside; level needs this too: {gates}"
+    return (Metric("lost_to_all_frac", row["comm_lost_frac"], "1", doc=doc),)
+
+
+def n_of_sizes(groups: pl.DataFrame) -> str:
+    """Return how many collectives each size has, where that is one number."""
+    counts = set(groups["n_cont"].to_list())
+    return f", {counts.pop()} each" if len(counts) == 1 else ""
+
+
+def _sampled(row: Row, size: str) -> tuple[Metric, ...]:
+    """The numbers of the message size that lost most."""
+    beside = row["busbw_cont_gbps"]
+    traffic = None if beside is None else f"{2 * beside:.0f} to {3 * beside:.0f} GB/s"
+    own = f"memory traffic of its own, {size}: 2 to 3 x bus bandwidth beside"
+    numbers = (
+        ("dram_beside_frac", row["dram_cont_frac"], "1", "DRAM beside, read + write"),
+        ("dram_alone_frac", row["dram_base_frac"], "1", "DRAM alone, read + write"),
+        ("link_beside_frac", row["link_cont_frac"], "1", "link beside (NVLink)"),
+        ("sms_beside_frac", row["sms_cont_frac"], "1", "SMs beside, in use"),
+        ("sms_alone_frac", row["sms_base_frac"], "1", "SMs alone, in use"),
+        ("bus_bandwidth_alone_gbps", row["busbw_base_gbps"], "GB/s", "bus bandwidth alone"),
+        ("bus_bandwidth_beside_gbps", beside, "GB/s", "bus bandwidth beside"),
+    )
+    found = [Metric(name, value, unit, doc=f"{doc}, {size}") for name, value, unit, doc in numbers]
+    return (*found, Metric("memory_traffic", traffic, doc=own))
+
+
+def _suffixes(frames: Frames, row: Row) -> tuple[Metric, ...]:
+    """The suffixes of kernel names that people take for a protocol."""
+    names = groups_of(frames, row)["name"].unique()
+    notes = {str(note) for n in names if (note := classify(n or "").algorithm_note)}
+    said = [note.removeprefix("name suffix ").partition(" (") for note in sorted(notes)]
+    doc = "kernel name ends in (says nothing on the protocol, not used)"
+    return (Metric("kernel_name", ", ".join(s[0] for s in said), doc=doc),) if said else ()
+
+
+def confidence(facts: Row, comm: Row, row: Row) -> Confidence:
+    """Return how sure a slowdown is: share matched, observations, sources, clocks."""
+    whole = comm["n_kernels"] / max(comm["n_ranks"], 1)
+    matched = min(1.0, comm["n_matched"] / max(whole, 1))
+    shared = facts["n_shared_gpus"] > 0
+    why = [source_note(facts)] if row["prov"] < 1 else []
+    why += ["clocks of several reports aligned on collectives"] if comm["clk"] < 1 else []
+    why += ["processes take turns on one GPU"] if shared else []
+    why += ["few observations"] if row["n_cont"] < OBSERVATIONS_FOR_SURE else []
+    return Confidence(
+        cov=min(matched, SHARED_GPU_COV) if shared else matched,
+        n=row["n_cont"],
+        n_hi=OBSERVATIONS_FOR_SURE,
+        prov=row["prov"],
+        clk=comm["clk"],
+        why="; ".join(why),
+    )

@@ -1,0 +1,106 @@
+"""Ranks that wait for each other in collectives, and why the late one is late.
+
+A rank that reaches a collective early spins inside its kernel until the last one has come: the
+kernel looks long, yet nothing is slow but the late rank. A third thing, a collective that is ready
+but finds no room on its GPU, is told apart from both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from tracekit.analyses._collectives import tables
+from tracekit.analyses.collective_skew.verdict import verdict
+from tracekit.trace import Trace
+from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.views.collectives.facts import comm_facts, raw_durations
+from tracekit.views.collectives.instances import matching
+from tracekit.views.contention.combined_stake import held_up
+from tracekit.views.waiting.lateness import lateness
+from tracekit.views.waiting.queueing import queueing
+from tracekit.views.waiting.rank_waits import rank_labels, rank_waits, skews
+
+__all__ = ["ANALYSIS", "Params"]
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameters of `collective_skew`."""
+
+    warn_skew_ratio: float = param(
+        0.2, unit="x", help="median skew over median transfer that is a warning"
+    )
+    critical_skew_ratio: float = param(
+        1.0, unit="x", help="median skew over median transfer that is critical"
+    )
+    warn_frac: float = param(
+        0.01, unit="1", help="share of a rank's step time spent waiting that is a warning"
+    )
+    critical_frac: float = param(
+        0.05, unit="1", help="share of a rank's step time spent waiting that is critical"
+    )
+
+
+_VIEWS = (
+    comm_facts,
+    matching,
+    rank_labels,
+    rank_waits,
+    skews,
+    lateness,
+    queueing,
+    raw_durations,
+    held_up,
+)
+
+
+def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
+    """Return the result frames of `collective_skew`."""
+    del params
+    return {
+        "facts": comm_facts(trace),
+        "communicators": matching(trace).communicators,
+        "ranks": rank_labels(trace),
+        "rank_waits": rank_waits(trace),
+        "skew": skews(trace),
+        "lateness": lateness(trace),
+        "queueing": queueing(trace),
+        "raw_durations": raw_durations(trace),
+        "held_up": held_up(trace),
+    }
+
+
+def plot(frames: Frames, axes: Any) -> None:
+    """Draw the median wait of each rank, one bar a rank and step group."""
+    rows = frames["rank_waits"].with_columns(
+        pl.concat_str("rank", "step_group", separator="\n", ignore_nulls=True).alias("label")
+    )
+    axes.barh(rows["label"].to_list(), (rows["wait_median_ns"] / 1e3).to_list(), height=0.6)
+    axes.invert_yaxis()
+    axes.set_xlabel("median wait per collective (us)")
+
+
+ANALYSIS = Analysis(
+    name="collective_skew",
+    question="Do ranks wait for each other in collectives, and what makes the late one late?",
+    requires=("kernels",),
+    views=_VIEWS,
+    params=Params,
+    results=(
+        tables.FACTS_TABLE,
+        tables.COMMUNICATORS_TABLE,
+        tables.RANKS_TABLE,
+        tables.RANK_WAITS_TABLE,
+        tables.SKEW_TABLE,
+        tables.LATENESS_TABLE,
+        tables.QUEUEING_TABLE,
+        tables.RAW_TABLE,
+        tables.HELD_UP_TABLE,
+    ),
+    compute=compute,
+    verdict=verdict,
+    plot=plot,
+)

@@ -1,0 +1,152 @@
+"""What the frames of `l2_miss` say: measured, associated or not shown, never caused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import polars as pl
+
+from tracekit.analyses.l2_miss.counted_verdict import counted
+from tracekit.analyses.l2_miss.gaps import invalid, not_sampled
+from tracekit.analyses.l2_miss.wording import advice, best_of, missing, overall, shown
+from tracekit.model.finding import Confidence, Evidence, Finding, Metric
+from tracekit.trace.analysis import Frames
+
+__all__ = ["verdict"]
+
+LAYERS_FOR_SURE = 20
+SAMPLED, HALF_SCALED = 0.8, 0.6
+_KERNEL_COLUMNS = (
+    "name",
+    "kind",
+    "n_kernels",
+    "time_ns",
+    "hit_frac",
+    "miss_frac",
+    "valid_cells",
+    "cells",
+    "occupancy_frac",
+    "median_ns",
+    "raw_mean",
+    "subsample",
+)
+_COLUMNS = (
+    *("layer", "label", "hit_frac", "valid_cells", "cells", "median_ns", "occupancy_frac"),
+    *("frag_frac", "line_overfetch_frac", "footprint_l2_frac", "span_l2_frac"),
+)
+
+
+def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
+    """Return the findings of `l2_miss`."""
+    summary = frames["summary"].row(0, named=True)
+    found: list[Finding] = list(counted(frames, summary, params))
+    if frames["counters"].is_empty() and not found:
+        return (not_sampled(summary),)
+    for counter in frames["counters"].iter_rows(named=True):
+        found.append(_association(frames, counter, summary, params))
+        found += invalid(frames, counter)
+    return found
+
+
+def _association(
+    frames: Frames, counter: dict[str, Any], summary: dict[str, Any], params: Any
+) -> Finding:
+    gpu = counter["gpu"]
+    own = {"gpu": gpu, "source": "sampled"}
+    rows = frames["associations"].filter(**own)
+    tested = rows.drop_nulls("severity")
+    layers = frames["layers"].filter(pl.col("gpu") == gpu)
+    best = best_of(tested)
+    level = overall(tested)
+    share = counter["n_known"] / counter["n_layers"] if counter["n_layers"] else 0.0
+    half = counter["full_scale"] != 100
+    return Finding(
+        id=f"l2_miss/association-gpu{gpu}",
+        level=level,
+        title=_measured(frames, counter, layers) + shown(best, level, summary, counter["n_layers"]),
+        metrics=_metrics(best, tested, counter, layers),
+        confidence=Confidence(
+            cov=share,
+            n=best["n"] if best else 0,
+            n_hi=LAYERS_FOR_SURE,
+            prov=HALF_SCALED if half else SAMPLED,
+            why="sampled hit rates, one observation a layer",
+        ),
+        advice=advice(level, best),
+        caveats=tuple(_caveats(counter, layers, half=half)),
+        scope=(("gpu", str(gpu)), ("counter", counter["name"])),
+        thresholds={"delta_miss_pp": (params.warn_miss_pp, params.critical_miss_pp)},
+        evidence=(
+            Evidence("layers", {"gpu": gpu}, _COLUMNS, "L2 hit rate beside KV layout, by layer"),
+            Evidence("associations", own, title="Associations over layers"),
+            Evidence("kernels", {"gpu": gpu}, _KERNEL_COLUMNS, "L2 hit rate by kernel"),
+            Evidence("occupancy", {"gpu": gpu}, title="Kernels by L2 misses and occupancy"),
+        ),
+        missing=missing(summary, counter["n_layers"]),
+    )
+
+
+def _measured(frames: Frames, counter: dict[str, Any], layers: pl.DataFrame) -> str:
+    known = layers.drop_nulls("hit_frac")
+    what = f"{known.height} layers"
+    if known.is_empty():
+        kernels = frames["kernels"].filter(pl.col("gpu") == counter["gpu"])
+        known = kernels.drop_nulls("hit_frac")
+        what = f"{known.height} kernels"
+    if known.is_empty():
+        return "no kernel has a valid L2 hit rate"
+    low, high = (float(str(known["hit_frac"].quantile(q))) for q in (0.0, 1.0))
+    return f"L2 hit rate {low:.0%} to {high:.0%} over {what} (sampled)"
+
+
+def _metrics(
+    best: dict[str, Any] | None,
+    tested: pl.DataFrame,
+    counter: dict[str, Any],
+    layers: pl.DataFrame,
+) -> tuple[Metric, ...]:
+    known = layers.drop_nulls("hit_frac")
+    rates = [known["hit_frac"].min(), known["hit_frac"].median(), known["hit_frac"].max()]
+    low, middle, high = (rate if isinstance(rate, float) else None for rate in rates)
+    found = [
+        Metric("hit_frac", middle, "1", low, high, known.height, "median layer [lowest, highest]"),
+        Metric(
+            "invalid_samples",
+            counter["invalid"],
+            "",
+            n=counter["samples"],
+            doc="samples off the scale, left out",
+        ),
+        Metric("l2_bytes", counter["l2_bytes"], "bytes", doc="size of the L2"),
+    ]
+    if best is not None:
+        n, interval = best["n"], (best["rho_lo"], best["rho_hi"])
+        found += [
+            Metric("rho", best["rho"], "", *interval, n, f"rho, misses with {best['x_name']}"),
+            Metric("delta_miss_pp", best["delta_miss_pp"], "pp", n=n, doc="top - bottom third"),
+        ]
+    absent = tested.filter(pl.col("rho").is_null())
+    for row in absent.iter_rows(named=True):
+        doc = f"rho of {row['x_name']}, n/a: {row['why']}"
+        found.append(Metric(f"rho_{row['x_name']}", None, "", n=row["n"], doc=doc))
+    return tuple(found)
+
+
+def _caveats(counter: dict[str, Any], layers: pl.DataFrame, *, half: bool) -> Iterator[str]:
+    yield (
+        "An association over layers is no cause: layers also differ in footprint, and what fits"
+        " into the L2 hits whatever its order."
+    )
+    if half:
+        yield (
+            f"The counter reads half of the true share here (no sample above 50,"
+            f" {counter['at_full_scale']} exactly there): values were doubled."
+        )
+    if layers["footprint_l2_frac"].is_not_null().any():
+        yield (
+            "Footprints count what markers state; where they state a sample of the blocks, the true"
+            " footprint is larger, and line_overfetch_frac and span_l2_frac tell its shape."
+        )
+    if layers["subsample"].any():
+        yield "Some kernels are shorter than a sample: their value mixes with what ran beside them."

@@ -1,0 +1,199 @@
+"""Collectives beside other work against the same collectives alone: slowdown, loss, mechanism.
+
+Only like is compared with like: the same communicator, operation, type, size, kernel and grid.
+Contended collectives are split by what ran beside them, because pooling partners hides the cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracekit.numerics.association import theil_sen
+from tracekit.numerics.bootstrap import lost, median_ratio, thinned
+from tracekit.trace import Trace, view
+from tracekit.views.collectives.instances import instances, matching
+from tracekit.views.collectives.kernels import bus_factor
+from tracekit.views.collectives.overlap import comm_overlap, contention_cases
+from tracekit.views.contention.levels import Side, sides
+from tracekit.views.counters import metrics
+from tracekit.views.device.hardware import achievable_frac
+
+__all__ = [
+    "GROUP",
+    "KEY",
+    "SATURATED_FRAC",
+    "contention_groups",
+]
+
+KEY = ("comm", "op", "dtype", "bytes", "name", "grid")
+"""What a collective and its baseline have in common."""
+SATURATED_FRAC = 0.8
+"""Share of what is achievable from which DRAM or the link counts as used up."""
+GROUP = pl.Schema(
+    {
+        "comm": pl.String(),
+        "op": pl.String(),
+        "dtype": pl.String(),
+        "bytes": pl.Int64(),
+        "name": pl.String(),
+        "grid": pl.String(),
+        "partner": pl.String(),
+        "n_base": pl.Int64(),
+        "n_cont": pl.Int64(),
+        "base_ns": pl.Float64(),
+        "cont_ns": pl.Float64(),
+        "slowdown_ratio": pl.Float64(),
+        "slowdown_lo_ratio": pl.Float64(),
+        "slowdown_hi_ratio": pl.Float64(),
+        "known": pl.Boolean(),
+        "per_overlap": pl.Float64(),
+        "lost_ns": pl.Int64(),
+        "mechanism": pl.String(),
+        "dram_base_frac": pl.Float64(),
+        "dram_cont_frac": pl.Float64(),
+        "dram_cont_lo_frac": pl.Float64(),
+        "dram_cont_hi_frac": pl.Float64(),
+        "link_base_frac": pl.Float64(),
+        "link_cont_frac": pl.Float64(),
+        "sms_base_frac": pl.Float64(),
+        "sms_cont_frac": pl.Float64(),
+        "coverage_frac": pl.Float64(),
+        "subsample": pl.Boolean(),
+        "busbw_base_gbps": pl.Float64(),
+        "busbw_cont_gbps": pl.Float64(),
+        "lag_base_p95_ns": pl.Float64(),
+        "lag_cont_ns": pl.Float64(),
+        "prov": pl.Float64(),
+    }
+)
+"""Columns of `contention_groups`."""
+BANDWIDTH, LINK, SCHEDULING, UNKNOWN = "bandwidth", "link", "SM/scheduling", "unknown"
+
+
+_LOOKED_AT = (
+    *("instance", "state", "partner", "transfer_ns", "overlap_frac", "lag_ns", "nranks_at_least"),
+    "prov",
+)
+_VIEWS = (contention_cases, comm_overlap, instances, matching, *metrics.SAMPLED)
+
+
+@view("gpu_metrics", of=_VIEWS)
+def contention_groups(trace: Trace) -> pl.DataFrame:
+    """Return one row per (key, partner) with at least one contended collective.
+
+    Keys without any contended collective get one row with a null partner. Medians, slowdown and
+    loss are of transfers (last end - latest start); shares of DRAM and link are means over the
+    transfer windows of the group, of the GPU where they are highest.
+
+    Returns:
+        Frame of `GROUP`, sorted by it. ``known`` says that both sides have five collectives;
+        ``per_overlap`` is the slope of transfer over overlap, relative to no overlap.
+    """
+    rows, groups = [], list[NDArray[np.uint32]]()
+    cases = contention_cases(trace).select(*KEY, *_LOOKED_AT)
+    for key, part in sorted(_partition(cases, KEY), key=_sortable):
+        about = dict(zip(KEY, key, strict=True))
+        alone = part.filter(pl.col("state") == "alone")
+        contended = part.filter(pl.col("state") == "contended")
+        before = len(groups)
+        groups.append(alone["instance"].to_numpy())
+        beside = sorted(_partition(contended, ("partner",)), key=_sortable)
+        for (partner,), own in beside or [((None,), contended)]:
+            same = pl.col("partner").eq_missing(pl.lit(partner, pl.String))
+            near = part.filter((pl.col("state") == "alone") | same)
+            row = about | {"partner": partner} | _timing(alone, own, near)
+            rows.append((row, before, len(groups)))
+            groups.append(own["instance"].to_numpy())
+    found = sides(trace, groups)
+    on = {gpu for side in found for gpu, _ in side.dram}
+    achievable = {gpu: achievable_frac(trace, trace.gpus[gpu]) for gpu in on}
+    return pl.DataFrame(
+        [row | _levels(achievable, found[before], found[during]) for row, before, during in rows],
+        schema=GROUP,
+    )
+
+
+def _partition(
+    frame: pl.DataFrame, by: Sequence[str]
+) -> list[tuple[tuple[object, ...], pl.DataFrame]]:
+    return list(frame.partition_by(*by, as_dict=True, maintain_order=True).items())
+
+
+def _sortable(part: tuple[tuple[object, ...], pl.DataFrame]) -> tuple[tuple[bool, int, str], ...]:
+    return tuple((k is None, k if isinstance(k, int) else 0, str(k)) for k in part[0])
+
+
+def _timing(alone: pl.DataFrame, own: pl.DataFrame, near: pl.DataFrame) -> dict[str, object]:
+    """Medians, slowdown, loss, bus bandwidth and start lag of one group."""
+    base, cont = alone["transfer_ns"].to_numpy(), own["transfer_ns"].to_numpy()
+    slowdown = median_ratio(thinned(base), thinned(cont))
+    slope, at_zero = theil_sen(near["overlap_frac"].to_numpy(), near["transfer_ns"].to_numpy())
+    base_ns = float(np.median(base)) if base.size else None
+    cont_ns = float(np.median(cont)) if cont.size else None
+    loss = lost(base, cont) if base.size and cont.size else None
+    lag = alone["lag_ns"].drop_nulls().to_numpy()
+    return {
+        "n_base": base.size,
+        "n_cont": cont.size,
+        "base_ns": base_ns,
+        "cont_ns": cont_ns,
+        "slowdown_ratio": None if base_ns is None or cont_ns is None else cont_ns / base_ns,
+        "slowdown_lo_ratio": _number(slowdown.lo),
+        "slowdown_hi_ratio": _number(slowdown.hi),
+        "known": bool(np.isfinite(slowdown.lo)),
+        "per_overlap": _number(slope / at_zero) if at_zero > 0 else None,
+        "lost_ns": None if loss is None else round(loss),
+        "busbw_base_gbps": _bus_bandwidth(alone, base_ns),
+        "busbw_cont_gbps": _bus_bandwidth(own, cont_ns),
+        "lag_base_p95_ns": float(np.percentile(lag, 95)) if lag.size else None,
+        "lag_cont_ns": own["lag_ns"].median(),
+        "prov": pl.concat([alone["prov"], own["prov"]]).min(),
+    }
+
+
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _bus_bandwidth(cases: pl.DataFrame, transfer_ns: float | None) -> float | None:
+    """Bus bandwidth in GB/s (bytes per ns) of the median transfer; None without a size."""
+    if cases.is_empty() or not transfer_ns:
+        return None
+    op, size, ranks = (cases[column][0] for column in ("op", "bytes", "nranks_at_least"))
+    factor = bus_factor(op, ranks or 0)
+    return None if size is None or factor is None else size / transfer_ns * factor
+
+
+def _levels(achievable: dict[int, float], before: Side, during: Side) -> dict[str, object]:
+    """The sampled columns of one group, and its mechanism."""
+    known = [(g, v.mean_frac) for g, v in during.dram if v.mean_frac is not None]
+    dram = [frac / achievable[g] for g, frac in known]
+    quiet = [v.mean_frac for _, v in before.dram if v.mean_frac is not None]
+    highest = max((v for _, v in during.dram), key=lambda v: v.mean_frac or 0.0, default=None)
+    return {
+        "mechanism": _mechanism(max(dram, default=None), during.link_frac),
+        "dram_base_frac": max(quiet, default=None),
+        "dram_cont_frac": None if highest is None else highest.mean_frac,
+        "dram_cont_lo_frac": None if highest is None else highest.lo_frac,
+        "dram_cont_hi_frac": None if highest is None else highest.hi_frac,
+        "link_base_frac": before.link_frac,
+        "link_cont_frac": during.link_frac,
+        "sms_base_frac": before.sms_frac,
+        "sms_cont_frac": during.sms_frac,
+        "coverage_frac": min((v.coverage_frac for _, v in during.dram), default=None),
+        "subsample": None if highest is None else highest.subsample,
+    }
+
+
+def _mechanism(dram_frac: float | None, link_frac: float | None) -> str:
+    if dram_frac is None:
+        return UNKNOWN
+    if dram_frac >= SATURATED_FRAC:
+        return BANDWIDTH
+    if link_frac is None:
+        return UNKNOWN
+    return LINK if link_frac >= SATURATED_FRAC else SCHEDULING

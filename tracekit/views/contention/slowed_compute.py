@@ -1,0 +1,236 @@
+"""Kernels and copies that take longer while a collective runs on their GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from tracekit.model.ncu import SHAPE
+from tracekit.numerics import intervals, labels
+from tracekit.numerics.bootstrap import MIN_EACH, lost, median_ratio, thinned
+from tracekit.numerics.rows.overlapping import INSIDE, sides
+from tracekit.numerics.threads import each
+from tracekit.trace import Trace, view
+from tracekit.views.collectives.kernels import collectives
+from tracekit.views.collectives.overlap import ALONE_FRAC, merged
+from tracekit.views.device.activity import OPAQUE, WORK_KIND, activity
+from tracekit.views.device.kernels import kernel_names, shapes
+from tracekit.views.device.lanes import COMM_KINDS, Lanes, lanes
+from tracekit.views.keys import row_numbers
+
+__all__ = ["INSIDE_FRAC", "SLOWED", "slowed_compute"]
+
+INSIDE_FRAC = 0.95
+"""Share of a kernel that collectives must cover for it to count as run beside them."""
+_MOST_PACKED = 1 << 62
+_LOOKED_AT_ONCE = 1 << 16
+_SHARES = ALONE_FRAC, INSIDE_FRAC
+_LIKE = ["name_key", "kind", *SHAPE, "bytes"]
+SLOWED = pl.Schema(
+    {
+        "name": pl.String(),
+        "kind": pl.String(),
+        "grid": pl.String(),
+        "block": pl.String(),
+        "bytes": pl.Int64(),
+        "n_outside": pl.Int64(),
+        "n_inside": pl.Int64(),
+        "outside_ns": pl.Float64(),
+        "inside_ns": pl.Float64(),
+        "slowdown_ratio": pl.Float64(),
+        "slowdown_lo_ratio": pl.Float64(),
+        "slowdown_hi_ratio": pl.Float64(),
+        "excess_ns": pl.Int64(),
+        "hidden_ns": pl.Int64(),
+    }
+)
+"""Columns of `slowed_compute`."""
+
+
+@view("memcpy", "memset", of=[activity, collectives, kernel_names, lanes, shapes])
+def slowed_compute(trace: Trace) -> pl.DataFrame:
+    """Compare work inside collectives with the same work outside of any.
+
+    Only like is compared with like: kernels of one name, grid and block, copies of one kind and
+    size, with at least five executions on either side.
+
+    Returns:
+        Frame of `SLOWED`, most excess first. ``excess_ns`` is the time above the median outside,
+        summed, mean over GPUs; ``hidden_ns`` likewise the communication time that ran meanwhile,
+        which would have been exposed without the overlap.
+    """
+    names = dict(kernel_names(trace).select("name_key", "name").rows())
+    rows = []
+    for key, group in _candidates(_like(trace, _beside_or_not(trace))):
+        name, kind, shape = key["name_key"], key["kind"], [key[c] for c in SHAPE]
+        grid, block = (
+            None if None in part else "x".join(map(str, part)) for part in (shape[:3], shape[3:])
+        )
+        about = {"name": names.get(name, kind), "kind": kind, "grid": grid, "block": block}
+        rows.append(about | {"bytes": key["bytes"]} | _compared(*group))
+    order = ["excess_ns", "name", "grid", "block", "bytes"]
+    return pl.DataFrame(rows, schema=SLOWED).sort(
+        order, descending=[True] + [False] * 4, nulls_last=True
+    )
+
+
+def _compared(outside: NDArray[np.int64], inside: NDArray[np.int64], n_gpus: int) -> dict[str, Any]:
+    """Durations of like work inside and outside of collectives; sums are means over GPUs."""
+    slowdown = median_ratio(thinned(outside), thinned(inside))
+    return {
+        "n_outside": outside.size,
+        "n_inside": inside.size,
+        "outside_ns": float(np.median(outside)),
+        "inside_ns": float(np.median(inside)),
+        "slowdown_ratio": float(np.median(inside) / np.median(outside)),
+        "slowdown_lo_ratio": slowdown.lo,
+        "slowdown_hi_ratio": slowdown.hi,
+        "excess_ns": round(lost(outside, inside) / n_gpus),
+        "hidden_ns": round(int(inside.sum()) / n_gpus),
+    }
+
+
+_Sides = tuple[NDArray[np.int64], NDArray[np.int64], int]
+
+
+def _candidates(work: pl.DataFrame) -> Iterator[tuple[dict[str, Any], _Sides]]:
+    """Like work with enough executions on both sides: durations outside, inside, and GPUs."""
+    number, first = _numbered(work.select(_LIKE))
+    inside, length = work["inside"].to_numpy(), work["length_ns"].to_numpy()
+    side = 2 * number + inside
+    order = np.argsort(side.astype(np.min_scalar_type(2 * first.size)), kind="stable")
+    count = np.bincount(side, minlength=2 * first.size)
+    end = np.cumsum(count)
+    gpu, gpus = labels.numbered(work["gpu"].to_numpy().astype(np.int64))
+    on = np.zeros((first.size, gpus.size), np.bool_)
+    on[number[inside], gpu[inside]] = True
+    enough = np.flatnonzero((count.reshape(-1, 2) >= MIN_EACH).all(axis=1))
+    keys = work.select(_LIKE)[first[enough].astype(np.uint32)].rows(named=True)
+    for key, group in zip(keys, enough.tolist(), strict=True):
+        out, within = (
+            length[order[end[one] - count[one] : end[one]]] for one in (2 * group, 2 * group + 1)
+        )
+        yield key, (out, within, int(on[group].sum()))
+
+
+def _numbered(keys: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number equal rows alike, and the first row of each number; nulls are equal."""
+    number, size = np.zeros(keys.height, np.int64), 1
+    for column in keys:
+        values = column.to_physical()
+        low, high = (int(str(v)) if v is not None else 0 for v in (values.min(), values.max()))
+        if size * (high - low + 2) > _MOST_PACKED:
+            number, first = labels.numbered(number)
+            size = first.size
+        values = (values.cast(pl.Int64) - (low - 1)).fill_null(0)
+        number, size = number * (high - low + 2) + values.to_numpy(), size * (high - low + 2)
+    return labels.numbered(number)
+
+
+def _like(trace: Trace, work: pl.DataFrame) -> pl.DataFrame:
+    """Frame of gpu, inside, length_ns and the columns of `_LIKE`, of rows of `_beside_or_not`."""
+    columns = ["gpu", "source", "row", "kind", "name_key", "start_ns", "end_ns"]
+    found = activity(trace).select(columns)[work["at"]]
+    row = pl.when(pl.col("source") == "kernel").then("row")
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
+    shape = shapes(trace).of(found.select(row).to_series())
+    found = found.select("gpu", length, "name_key", "kind", _sizes(trace, found))
+    return found.hstack(shape).hstack([work["inside"]])
+
+
+def _sizes(trace: Trace, work: pl.DataFrame) -> pl.Series:
+    """What copies and memsets moved, null for kernels: Int64."""
+    copied, set_ = trace.frame("memcpy")["bytes"], trace.frame("memset")["bytes"]
+    source, row = pl.col("source"), pl.col("row")
+    at = pl.when(source == "memcpy").then(row).when(source == "memset").then(row + len(copied))
+    return pl.concat([copied, set_])[work.select(at).to_series()]
+
+
+_Names = NDArray[np.uint32]
+_SideOf = NDArray[np.uint8]
+
+
+def _beside_or_not(trace: Trace) -> pl.DataFrame:
+    """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
+
+    Frame of at UInt32 (row of `activity`) and inside Boolean, by GPU and stream; only work of names
+    that occur often enough on either side.
+    """
+    comm = collectives(trace).select("gpu", "pid", "stream", "start_ns", "end_ns")
+    own = {rows["gpu"][0]: rows for rows in comm.drop_nulls("gpu").partition_by("gpu")}
+    gpus = [(lane, own[gpu]) for gpu, lane in lanes(trace).items() if gpu in own]
+    n_kinds = len(WORK_KIND.categories)
+    n_names = n_kinds + int(str(kernel_names(trace)["name_key"].max() or 0)) + 1
+    called = activity(trace).select("name_key", pl.col("kind").to_physical())
+    name = pl.coalesce(pl.col("name_key") + n_kinds, "kind").alias("name")
+
+    def told(one: tuple[Lanes, pl.DataFrame]) -> tuple[_Names, _SideOf, NDArray[np.int64]]:
+        lane, on_gpu = one
+        names = called.slice(lane.first, lane.start.size).select(name).to_series().to_numpy()
+        cover = _cover(lane, on_gpu)
+        return names, *sides((lane.start, lane.end), cover, names, n_names, _SHARES)
+
+    found = each(told, gpus)
+    counts = np.sum([np.zeros((n_names, 2)), *(count for _, _, count in found)], axis=0)
+    compared: NDArray[np.bool_] = (counts >= MIN_EACH).all(axis=1)
+    if not compared.any():
+        return pl.DataFrame(schema={"at": pl.UInt32, "inside": pl.Boolean})
+    place, parts = _by_stream([lane for lane, _ in gpus]), []
+    for (lane, _), (names, side, _) in zip(gpus, found, strict=True):
+        rows = np.flatnonzero((side > 0) & compared[names])
+        rows = rows[np.argsort(place[lane.queue[rows]], kind="stable")]
+        at = pl.Series(rows + lane.first, dtype=pl.UInt32)
+        parts.append(pl.DataFrame({"at": at, "inside": side[rows] == INSIDE}))
+    return pl.concat(parts)
+
+
+def _counted(lane: Lanes) -> NDArray[np.bool_]:
+    """Which kinds are compared: bool[kinds]."""
+    return np.array([k not in (*COMM_KINDS, OPAQUE) for k in lane.kinds], np.bool_)
+
+
+def _by_stream(gpus: list[Lanes]) -> NDArray[np.uint16]:
+    """Place of each queue: by GPU, then by stream, the one that is used first coming first."""
+    n_queues = max((lane.stream_of.size for lane in gpus), default=0)
+    place, before = np.zeros(n_queues, np.uint16), 0
+    for lane in gpus:
+        counted = _counted(lane)
+        first: dict[tuple[int | None, int | None], int] = {}
+        used = np.flatnonzero(lane.count[:, counted].any(axis=1))
+        pairs = [lane.streams[lane.stream_of[queue]] for queue in used]
+        for queue, pair in zip(used, pairs, strict=True):
+            row = _first_of(lane, int(queue), counted)
+            first[pair] = min(row, first.get(pair, row))
+        ordered = sorted(first, key=first.__getitem__)
+        place[used] = [before + ordered.index(pair) for pair in pairs]
+        before += len(ordered)
+    return place
+
+
+def _first_of(lane: Lanes, queue: int, counted: NDArray[np.bool_]) -> int:
+    """First row of a queue that is compared; it mostly comes early."""
+    for low in range(0, lane.queue.size, _LOOKED_AT_ONCE):
+        own = slice(low, low + _LOOKED_AT_ONCE)
+        found = (lane.queue[own] == queue) & counted[lane.kind[own]]
+        if found.any():
+            return low + int(np.argmax(found))
+    return 0
+
+
+def _cover(lane: Lanes, comm: pl.DataFrame) -> NDArray[np.int64]:
+    """How long communication on other streams of its GPU covers each row; -1 if not counted."""
+    cover = intervals.overlap_ns(lane.start, lane.end, *merged(comm))
+    for pid, stream in row_numbers(comm.select("pid", "stream"))[1].rows():
+        queues = ~lane.not_on(pid, stream)[lane.stream_of]
+        # Most streams of communication have no other work.
+        if lane.count[queues][:, _counted(lane)].any():
+            mine = queues[lane.queue]
+            on = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
+            others = merged(comm.filter(~on))
+            cover[mine] = intervals.overlap_ns(lane.start[mine], lane.end[mine], *others)
+    cover[~_counted(lane)[lane.kind]] = -1
+    return cover

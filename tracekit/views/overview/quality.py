@@ -1,0 +1,163 @@
+"""What the data lack: lost, invalid and unattributable records, and what the profiler said."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tracekit.model.diagnosis import Quality
+from tracekit.model.finding import Level
+from tracekit.trace import Trace, view
+from tracekit.views.device.activity import activity, queues
+from tracekit.views.launches.attribution import attribution
+from tracekit.views.nvtx.ranges import range_faults
+from tracekit.views.overview.totals import UNCLASSIFIED_WORTH_SAYING, overview
+
+__all__ = ["quality", "scrubbed"]
+
+_LOST = re.compile(r"\b(lost|dropped|discarded|overflow\w*|missing)\b", re.IGNORECASE)
+_NUMBER = re.compile(r"dropped:?\s*(\d+)", re.IGNORECASE)
+_HINTS = (
+    (
+        re.compile(r"privilege|permission|ERR_NVGPUCTRPERM|CAP_SYS_ADMIN", re.IGNORECASE),
+        "GPU counters need permission: run as root, or load the driver with"
+        " NVreg_RestrictProfilingToAdminUsers=0",
+    ),
+    (
+        re.compile(r"in use|already.*(use|subscrib)|multiple.*subscrib", re.IGNORECASE),
+        "another tool holds the counters or CUPTI: stop DCGM monitoring (dcgmi profile --pause) or"
+        " the framework's own profiler and record again",
+    ),
+    (
+        re.compile(r"CUPTI", re.IGNORECASE),
+        "a second CUPTI user (PyTorch or TensorFlow profiler) leaves one of the two traces empty:"
+        " switch it off and record again",
+    ),
+)
+_PATH = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?[/\\][^\s:'\"]+")
+_RANK = {Level.CRITICAL: 0, Level.WARN: 1, Level.UNKNOWN: 2, Level.OK: 3}
+DEEP = 1_000
+"""Nesting depth that only ranges that are never closed reach."""
+SEVERITY_WARNING, SEVERITY_ERROR = 2, 3
+
+
+def scrubbed(text: str) -> str:
+    """Return a profiler's message on one line without file paths."""
+    return _PATH.sub("<path>", " ".join(text.split()))
+
+
+@view("diagnostics", of=[overview, activity, queues, attribution, range_faults])
+def quality(trace: Trace) -> tuple[Quality, ...]:
+    """Return everything that makes the answer partial, worst first."""
+    lines = [
+        *_cut(trace),
+        *_diagnostics(trace),
+        *_dropped(trace),
+        *_names(trace),
+        *_nvtx(trace),
+        *_launches(trace),
+    ]
+    lines += [Quality(Level.OK, n) for n in sorted({n for r in trace.reports for n in r.notes})]
+    return tuple(sorted(lines, key=lambda q: _RANK[q.level]))
+
+
+def _cut(trace: Trace) -> Iterator[Quality]:
+    """Say that only the beginning of the run was read because the rest did not fit."""
+    if "cut" in trace.settings:
+        low, high, allowed = trace.settings["cut"]
+        text = (
+            f"only {low / 1e9:.3f}-{high / 1e9:.3f} s was analysed: the whole run does not fit into"
+            f" {allowed / 1e9:.2f} GB of memory"
+        )
+        yield Quality(Level.WARN, text, hint="allow more with --memory, or choose a --window")
+
+
+def _diagnostics(trace: Trace) -> Iterator[Quality]:
+    rows = trace.frame("diagnostics").drop_nulls("text")
+    counted = rows.group_by("severity", "text").len().sort("severity", "text", descending=True)
+    vague = 0
+    for severity, text, n in counted.iter_rows():
+        said, dropped = scrubbed(text), _NUMBER.search(text)
+        hint = next((h for pattern, h in _HINTS if pattern.search(text)), "")
+        if (severity or 0) >= SEVERITY_ERROR:
+            level = Level.CRITICAL if _LOST.search(text) else Level.WARN
+            yield Quality(level, f"the profiler reported an error: {said}", n, hint)
+        elif dropped and int(dropped[1]):
+            yield Quality(Level.OK, f"the profiler dropped records: {said}", int(dropped[1]))
+        elif severity == SEVERITY_WARNING and (hint and _HINTS[-1][1] != hint):
+            yield Quality(Level.WARN, f"the profiler warned: {said}", n, hint)
+        elif severity == SEVERITY_WARNING and _LOST.search(text):
+            yield Quality(Level.WARN, f"the profiler warned: {said}", n)
+        elif severity == SEVERITY_WARNING:
+            vague += n
+    if vague:
+        yield Quality(
+            Level.OK,
+            f"{vague} general warnings of the profiler, about no record in particular",
+            vague,
+        )
+
+
+def _dropped(trace: Trace) -> Iterator[Quality]:
+    for report in trace.reports:
+        for table, reasons in sorted(report.dropped.items()):
+            for reason, n in sorted(reasons.items()):
+                harmless = reason in {"zero length", "sampled before the capture"}
+                level = Level.OK if harmless else Level.WARN
+                what = "sampling times" if table == "gpu_metrics" else f"{table} rows"
+                where = f" of {report.name}" if len(trace.reports) > 1 else ""
+                yield Quality(level, f"{n} {what}{where} left out: {reason}", n)
+
+
+def _names(trace: Trace) -> Iterator[Quality]:
+    share = overview(trace).unclassified_frac
+    if share is not None and share > UNCLASSIFIED_WORTH_SAYING:
+        text = f"{share:.1%} of kernel time is unclassified: shares by class are lower bounds"
+        yield Quality(Level.WARN, text)
+    n = range_faults(trace).dangling
+    if n:
+        yield Quality(Level.WARN, f"{n} NVTX rows name a string that the file does not hold", n)
+
+
+def _nvtx(trace: Trace) -> Iterator[Quality]:
+    found = range_faults(trace)
+    if found.depth >= DEEP:
+        deepest = found.depth + 1
+        text = f"range depth grows without bound ({deepest:,}): ranges are pushed, never popped"
+        yield Quality(Level.WARN, text, deepest)
+    if found.never_closed:
+        n = found.never_closed
+        text = f"{n} NVTX ranges never closed; taken to last until the end of the capture"
+        yield Quality(Level.OK, text, n)
+    if found.inverted:
+        text = f"{found.inverted} NVTX ranges end before they start; left out"
+        yield Quality(Level.WARN, text, found.inverted)
+    if found.repeated:
+        text = f"{found.repeated} NVTX ranges are exact duplicates of another"
+        yield Quality(Level.OK, text, found.repeated)
+
+
+def _launches(trace: Trace) -> Iterator[Quality]:
+    work = activity(trace)
+    if work.is_empty():
+        return
+    n = overview(trace).n_with_launch
+    missing = work.height - n
+    if missing and trace.has("runtime"):
+        text = f"launch known for n={n} of {work.height} device records; the rest have no host call"
+        yield Quality(Level.OK, text, missing)
+    known = queues(trace)
+    if trace.has("kernels") and known["pid"].null_count() == known.height:
+        yield Quality(
+            Level.OK, "device records name no process: host calls matched by correlation id alone"
+        )
+    by_other = attribution(trace)["reason"] == "other_thread"
+    others = int(by_other.sum())
+    if others:
+        length = (work["end_ns"] - work["start_ns"]).to_numpy()
+        share = length[by_other.to_numpy()].sum() / (length.sum() or 1)
+        text = (
+            f"{others} device records ({share:.1%} of device time) are unattributed:"
+            " launched by another thread than the one with the open range"
+        )
+        yield Quality(Level.OK, text, others)
