@@ -14,7 +14,7 @@ from tests.diagnoses import CRITICAL, DEQUANT
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Evidence, Finding, Level
 from tracekit.model.table import Column, Table
-from tracekit.report import page
+from tracekit.report.page import html
 from tracekit.views.contention.windows import WINDOW
 from tracekit.views.overview.timeline import SAMPLES, WORK
 
@@ -96,7 +96,7 @@ def busy() -> Diagnosis:
 def busy_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a large diagnosis."""
     path = tmp_path_factory.mktemp("pages") / "busy.html"
-    path.write_text(page.render(busy()), encoding="utf-8")
+    path.write_text(html.render(busy()), encoding="utf-8")
     return path
 
 
@@ -113,7 +113,7 @@ def recorded_page(
         path = folder / f"{name}.html"
         if not path.exists():
             found = engine.analyze([fixture_path(name)], with_pictures=True)
-            path.write_text(page.render(found), encoding="utf-8")
+            path.write_text(html.render(found), encoding="utf-8")
         return path
 
     return made

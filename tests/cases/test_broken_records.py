@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 
 from tests.builders import Export
-from tracekit.report import document, markdown, page, text
+from tracekit.report import document, markdown, text
+from tracekit.report.page import html
 
 DEQUANT, GEMM = "dequantize_int4_kernel", "nvjet_tst_64x8"
 
@@ -23,7 +24,7 @@ def rendered(diagnose):
         values = json.loads(written, parse_constant=lambda name: pytest.fail(name))
         jsonschema.Draft202012Validator(document.schema()).validate(values)
         shown = (text.render(found, width=100, color=False), markdown.render(found))
-        return values, *shown, page.render(found)
+        return values, *shown, html.render(found)
 
     return run
 

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracekit.numerics import excess as spreading
 from tracekit.numerics import intervals, sweeps
 from tracekit.numerics.samples import sampling, window_sums
 
@@ -109,7 +110,10 @@ def test_excess_is_spread_as_by_numpy(found: list, of: list, excess: list) -> No
     ks, ke = (column[np.greater(*_arrays(of)[::-1])] for column in _arrays(of))
     at, lost = intervals.steps(s, e, np.abs(np.array(excess[: s.size], np.float64)))
     level = np.stack((lost, intervals.steps(s, e, np.ones(s.size, np.int64))[1].astype(float)))
-    assert excess._swept(ks, ke, at, level).tolist() == excess._spread(ks, ke, at, level).tolist()
+    assert (
+        spreading._swept(ks, ke, at, level).tolist()
+        == spreading._spread(ks, ke, at, level).tolist()
+    )
 
 
 def test_large_inputs_are_swept() -> None:

@@ -12,7 +12,8 @@ from functools import cached_property
 from tracekit.errors import UsageError
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Level
-from tracekit.report import document, markdown, page
+from tracekit.report import document, markdown
+from tracekit.report.page import html
 from tracekit.trace.analysis import Analysis
 from tracekit.wording.numbers import count, size
 
@@ -107,11 +108,11 @@ def documents(diagnosis: Diagnosis, *, top: int | None = None) -> tuple[Part, ..
         diagnosis: A redacted diagnosis.
         top: Rows of every table; None for what suits each format.
     """
-    text, html = markdown.render(diagnosis, top=top), page.render(diagnosis, top=top)
+    text, page = markdown.render(diagnosis, top=top), html.render(diagnosis, top=top)
     first = document.DEFAULT_TOP if top is None else top
     return (
         Part(DIAGNOSIS, text.encode(), "the diagnosis, to read or to paste", ALWAYS),
-        Part(PAGE, html.encode(), "the diagnosis as a page, one file without network", WORTH_PAGE),
+        Part(PAGE, page.encode(), "the diagnosis as a page, one file without network", WORTH_PAGE),
         _json(diagnosis, (first, *(n for n in JSON_ROWS if n < first))),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.numerics import sweeps
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 
 __all__ = ["by_kind", "ordered"]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics import sweeps
-from tracekit.numerics.compiled import compiled
 from tracekit.numerics.intervals import overlap_ns, steps, union
+from tracekit.numerics.jit import compiled
 
 __all__ = ["assign_excess"]
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 
 Int64: TypeAlias = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 
 __all__ = [
     "BEFORE_ALL",

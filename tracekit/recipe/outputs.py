@@ -10,14 +10,15 @@ from tracekit import engine
 from tracekit.engine import Redact
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.recipe.frames import frames
-from tracekit.report import document, markdown, page
+from tracekit.report import document, markdown
+from tracekit.report.page import html
 
 __all__ = ["headlines", "write"]
 
 Place = Callable[[str], str]
 _FORMS = {
     "diagnosis.json": (document.render, False),
-    "diagnosis.html": (page.render, False),
+    "diagnosis.html": (html.render, False),
     "diagnosis.md": (markdown.render, True),
 }
 """File to its renderer, and whether it is redacted unless the user says otherwise."""

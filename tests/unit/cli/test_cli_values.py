@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from tracekit.cli._options import END_OF_TIME, SETTING, WINDOW, settings
+from tracekit.cli._options import END_OF_TIME, SETTING, WINDOW, merged_params
 
 
 @pytest.mark.parametrize(
@@ -38,5 +38,5 @@ def test_settings_are_name_and_value():
 
 
 def test_the_last_of_a_name_wins_and_the_peak_is_a_setting():
-    assert settings([("a.b", "1"), ("a.b", "2")], None) == {"a.b": "2"}
-    assert settings([], 4800.0) == {"hardware.peak_gbps": "4800.0"}
+    assert merged_params([("a.b", "1"), ("a.b", "2")], None) == {"a.b": "2"}
+    assert merged_params([], 4800.0) == {"hardware.peak_gbps": "4800.0"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tracekit.numerics import compiled
+from tracekit.numerics import jit
 
 PROGRAM = """
 import sys
@@ -43,7 +43,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def run(program: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    root = str(Path(compiled.__file__).parents[2])
+    root = str(Path(jit.__file__).parents[2])
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("NUMBA_")}
     env = {**inherited, "PYTHONPATH": root, **variables}
     return subprocess.run(
@@ -89,14 +89,14 @@ def test_runs_as_plain_python_when_jit_is_disabled(program: Path, tmp_path: Path
 
 
 def test_importing_the_kernels_does_not_load_numba(program: Path) -> None:
-    folder = Path(compiled.__file__).parent
+    folder = Path(jit.__file__).parent
     names = [path.stem for path in folder.glob("*.py") if path.stem != "__init__"]
     imports = "".join(f"import tracekit.numerics.{name}\n" for name in names)
     program.write_text(f"import sys\n{imports}print('numba' in sys.modules)\n")
     assert run(program).stdout == "False\n"
 
 
-@compiled.compiled("int64(ro(int64[::1]))")
+@jit.compiled("int64(ro(int64[::1]))")
 def _first(values: np.ndarray) -> int:
     return values[0]
 
@@ -111,7 +111,7 @@ def test_kernel_of_another_folder_is_refused() -> None:
     scope = {"_first": _first}
     code = compile("def f(values):\n    return _first(values)\n", "/elsewhere/f.py", "exec")
     exec(code, scope)
-    kernel = compiled.compiled("int64(ro(int64[::1]))")(scope["f"])
+    kernel = jit.compiled("int64(ro(int64[::1]))")(scope["f"])
     with pytest.raises(TypeError, match="of another folder"):
         kernel.build()
 
@@ -139,7 +139,7 @@ def test_a_damaged_cache_is_replaced(program: Path, tmp_path: Path) -> None:
 
 
 def test_little_work_is_interpreted_until_it_adds_up() -> None:
-    @compiled.compiled("int64(ro(int64[::1]))", interpret_below=10)
+    @jit.compiled("int64(ro(int64[::1]))", interpret_below=10)
     def size(values: np.ndarray) -> int:
         return values.size
 

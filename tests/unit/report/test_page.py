@@ -14,11 +14,11 @@ import pytest
 from tests.diagnoses import CRITICAL, DEQUANT, NO_GPU, OPAQUE, STEPS
 from tracekit.model.finding import Evidence
 from tracekit.model.table import Column, Table
-from tracekit.report import page
-from tracekit.report.page import tables as page_tables
+from tracekit.report.page import data as page_tables
+from tracekit.report.page import html
 from tracekit.report.page.charts import pictures
+from tracekit.report.page.data import evidence, script_json, tables
 from tracekit.report.page.svg import linear, log2, nice_ticks
-from tracekit.report.page.tables import evidence, script_json, tables
 from tracekit.views.contention.windows import WINDOW
 from tracekit.views.overview.kv_map import RUNS
 
@@ -37,11 +37,11 @@ def inline(text, tag):
     "diagnosis", [DEQUANT, NO_GPU, OPAQUE], ids=["dequant", "no gpu", "opaque"]
 )
 def test_the_same_diagnosis_gives_the_same_bytes(diagnosis):
-    assert page.render(diagnosis) == page.render(diagnosis)
+    assert html.render(diagnosis) == html.render(diagnosis)
 
 
 def test_the_policy_allows_exactly_the_pages_own_script_and_style():
-    text = page.render(DEQUANT)
+    text = html.render(DEQUANT)
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
     rules = dict(r.strip().split(" ", 1) for r in policy.split(";"))
     assert rules["default-src"] == "'none'"
@@ -51,20 +51,20 @@ def test_the_policy_allows_exactly_the_pages_own_script_and_style():
 
 
 def test_the_page_names_no_other_place():
-    text = page.render(DEQUANT)
+    text = html.render(DEQUANT)
     assert re.findall(r'(?:src|href|action)="(?!#|data:,)[^"]*"', text) == []
     assert not re.search(r"https?://|url\(|@import|style=\"|\bon\w+=\"", text)
 
 
 def test_the_summary_comes_first():
-    text = page.render(DEQUANT)
+    text = html.render(DEQUANT)
     places = [text.index(t) for t in ("1 critical, 1 fine, 1 not judged", "GPU 0", 'id="findings"')]
     assert places == sorted(places)
     assert "busy 91.2% of 7.42 ms" in text
 
 
 def test_time_that_is_opaque_makes_communication_a_lower_bound():
-    text = page.render(OPAQUE)
+    text = html.render(OPAQUE)
     assert "communication, at least <b>1.00 ms, 0.48%</b>" in text
     assert "opaque graphs: what ran inside was not recorded <b>200 ms, 95.2%</b>" in text
 
@@ -73,7 +73,7 @@ def test_markup_in_every_text_stays_text():
     evil = '</script><img src=x onerror="x()">'
     frame = STEPS.with_columns(pl.lit(evil).alias("kernel"))
     bad = replace(CRITICAL, title=evil, advice=evil, caveats=(evil,), scope=((evil, evil),))
-    text = page.render(
+    text = html.render(
         replace(
             DEQUANT,
             findings=(bad,),
@@ -164,7 +164,7 @@ def test_5000_windows_stay_below_3_mb():
         for i in range(5_000)
     ]
     frame = pl.DataFrame(rows, schema=WINDOW, orient="row")
-    text = page.render(replace(DEQUANT, frames={"allreduce_contention": {"windows": frame}}))
+    text = html.render(replace(DEQUANT, frames={"allreduce_contention": {"windows": frame}}))
     assert len(text.encode()) < 500_000
     assert data_of(text)["tables"][0]["shown"] == 5_000
 
@@ -172,10 +172,10 @@ def test_5000_windows_stay_below_3_mb():
 def test_tables_are_cut_shorter_before_the_page_grows_too_large(monkeypatch):
     monkeypatch.setattr(page_tables, "MOST_BYTES", 60_000)
     frame = pl.DataFrame({"length_ns": range(10**8, 10**8 + 40_000)})
-    [table] = tables.fitting_tables(replace(DEQUANT, frames={"a": {"t": frame}}))
+    [table] = page_tables.fitting_tables(replace(DEQUANT, frames={"a": {"t": frame}}))
     assert (table["rows"], table["shown"]) == (40_000, 5_000)
     wide = frame.select(pl.col("length_ns").alias(f"x{i}_ns") for i in range(4))
-    [table] = tables.fitting_tables(replace(DEQUANT, frames={"a": {"t": wide}}))
+    [table] = page_tables.fitting_tables(replace(DEQUANT, frames={"a": {"t": wide}}))
     assert (table["rows"], table["shown"]) == (40_000, 1_250)
 
 

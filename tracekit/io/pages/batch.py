@@ -10,7 +10,7 @@ from tracekit.io.pages import columns as c
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.machine import address, copy_bytes, int_at, put_byte
 from tracekit.io.pages.texts import with_room
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 
 FAST: Any = {"error_model": "numpy"}
 

@@ -18,7 +18,7 @@ from tracekit.io.pages.batch import FAST, emit
 from tracekit.io.pages.leaves import cell, locate, new_layout, recognize, survey
 from tracekit.io.pages.machine import address, prefetch, u16
 from tracekit.io.pages.records import assemble, parse
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 
 
 @compiled(**FAST)

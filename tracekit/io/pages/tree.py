@@ -8,7 +8,7 @@ import numpy as np
 
 from tracekit.io.pages import fields as f
 from tracekit.io.pages.machine import read_at, u16, u32
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 
 LEAF, INTERIOR = 13, 5
 

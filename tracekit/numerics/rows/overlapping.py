@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.numerics import intervals, sweeps
-from tracekit.numerics.compiled import compiled
 from tracekit.numerics.intervals import Intervals
+from tracekit.numerics.jit import compiled
 
 __all__ = [
     "INSIDE",

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.numerics import intervals, sweeps
-from tracekit.numerics.compiled import compiled
 from tracekit.numerics.intervals import Intervals
+from tracekit.numerics.jit import compiled
 from tracekit.numerics.sweeps import BEFORE_ALL
 
 __all__ = ["by_kind", "by_lane", "finished_before", "idle", "union_of"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracekit.numerics import sweeps
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 from tracekit.numerics.samples.window_sums import Spoken
 
 __all__ = ["Pooled", "pooled"]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics import sweeps
-from tracekit.numerics.compiled import compiled
+from tracekit.numerics.jit import compiled
 from tracekit.numerics.samples import sampling
 
 __all__ = ["Spoken", "spoken"]
