@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.generate import Size, generate
 from benchmarks.loads import MODULES, QUICK_WAYS, WAYS, WORKS
 from benchmarks.processes import ROOT, Case, Series, interleaved, python
-from tracekit.io.run.budget import BYTES_PER_ROW, FIXED_BYTES, LEAST_BYTES, SPARING_FRAC
+from tracekit.io.run.loader import BYTES_PER_ROW, FIXED_BYTES, LEAST_BYTES, SPARING_FRAC
 
 __all__ = ["SUITES", "Plan"]
 

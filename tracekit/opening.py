@@ -10,9 +10,8 @@ from typing import Any, Literal
 import polars as pl
 
 from tracekit.errors import EmptyWindowError
-from tracekit.io.run.budget import default_bytes, fit
 from tracekit.io.run.inputs import Inputs, open_inputs
-from tracekit.io.run.loader import RunLoader
+from tracekit.io.run.loader import RunLoader, default_bytes, fit
 from tracekit.io.source import Reader
 from tracekit.model.inputs import Alignment
 from tracekit.trace import Trace

@@ -16,7 +16,7 @@ from tracekit.model.finding import Evidence, Finding, Level
 from tracekit.model.table import Column, Table
 from tracekit.report.page import html
 from tracekit.views.contention.windows import WINDOW
-from tracekit.views.overview.timeline import SAMPLES, WORK
+from tracekit.views.overview.pictures import SAMPLES, WORK
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'>"
 N_WINDOWS = 5_000

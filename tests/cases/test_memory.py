@@ -9,7 +9,7 @@ import pytest
 from tests.builders import Export
 from tracekit import engine
 from tracekit.errors import EmptyWindowError
-from tracekit.io.run import budget
+from tracekit.io.run import loader
 from tracekit.model.finding import Level
 
 N = 1_000
@@ -18,12 +18,12 @@ N = 1_000
 @pytest.fixture
 def tiny(monkeypatch):
     """Let only rows count, and make a row of the kernel table cost 1000 bytes."""
-    monkeypatch.setattr(budget, "FIXED_BYTES", 0)
-    monkeypatch.setattr(budget, "LEAST_BYTES", 1)
+    monkeypatch.setattr(loader, "FIXED_BYTES", 0)
+    monkeypatch.setattr(loader, "LEAST_BYTES", 1)
     monkeypatch.setattr(
-        budget, "BYTES_PER_ROW", {"kernels": 1_000, "runtime": 0, "nvtx": 0, "graph_trace": 0}
+        loader, "BYTES_PER_ROW", {"kernels": 1_000, "runtime": 0, "nvtx": 0, "graph_trace": 0}
     )
-    monkeypatch.setattr(budget, "SPARING_FRAC", 0.8)
+    monkeypatch.setattr(loader, "SPARING_FRAC", 0.8)
 
 
 @pytest.fixture
@@ -87,4 +87,4 @@ def test_a_table_without_times_has_no_beginning_to_cut_to(tiny, tmp_path):
 
 
 def test_default_is_half_of_what_is_free():
-    assert 0 < budget.default_bytes() < budget._available()
+    assert 0 < loader.default_bytes() < loader._available()

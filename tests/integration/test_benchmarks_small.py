@@ -19,7 +19,7 @@ from benchmarks.processes import Case, Run, Series, interleaved, measure, python
 from benchmarks.report import as_markdown, replace_block
 from tracekit.engine import analyze
 from tracekit.io.nsys.reader import ReportReader
-from tracekit.io.run.budget import BYTES_PER_ROW, LEAST_BYTES, SPARING_FRAC, needed_bytes
+from tracekit.io.run.loader import BYTES_PER_ROW, LEAST_BYTES, SPARING_FRAC, needed_bytes
 from tracekit.io.source import open_source
 
 proc_only = pytest.mark.skipif(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.builders import Export
 from tracekit.cli import _app as cli
 from tracekit.io.run.redaction import Texts
-from tracekit.model.torch_oom import parse_oom
+from tracekit.views.kv.oom import parse_oom
 
 MARK = "SECRET_MARK"
 _USED = (

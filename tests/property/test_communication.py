@@ -15,7 +15,7 @@ from tracekit.model.catalog import CATALOG
 from tracekit.model.inputs import Gpu, Report
 from tracekit.trace import Trace
 from tracekit.views.collectives.dependents import JUST_AFTER_NS, JUST_BEFORE_NS, dependents
-from tracekit.views.collectives.instances import instances, matching
+from tracekit.views.collectives.matching import instances, matching
 from tracekit.views.collectives.overlap import comm_overlap
 from tracekit.views.contention.windows import contention_windows, shared_time
 from tracekit.views.nvtx.payloads import decode

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tracekit.io.source import Cells, Part, RowFilter
-from tracekit.io.sqlite import bulk_integers
+from tracekit.io.sqlite import source
 from tracekit.io.sqlite.source import SqliteSource
 
 INTEGERS = st.one_of(
@@ -62,11 +62,11 @@ def test_joined_columns_equal_those_read_row_by_row(
         connection.close()
         with SqliteSource(path) as plain, SqliteSource(path) as quick:
             slow = pl.concat(plain.batches("t", read, where, rows=7))
-            before, bulk_integers.FEWEST_ROWS = bulk_integers.FEWEST_ROWS, 0
+            before, source.FEWEST_ROWS = source.FEWEST_ROWS, 0
             try:
                 fast = quick.read("t", read, where)
             finally:
-                bulk_integers.FEWEST_ROWS = before
+                source.FEWEST_ROWS = before
             assert_frame_equal(fast, slow)
             assert quick.notes == plain.notes
 
@@ -80,8 +80,8 @@ def test_plain_integers_and_nulls_are_taken_apart_without_going_row_by_row(
     connection.text_factory = bytes
     connection.execute("CREATE TABLE t (a, b)")
     connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
-    answer = connection.execute(f"SELECT {', '.join(bulk_integers.expressions(['a', 'b']))} FROM t")
-    frame = bulk_integers.to_frame(answer.fetchone(), {"a": pl.Int64, "b": pl.Int32})
+    answer = connection.execute(f"SELECT {', '.join(source.expressions(['a', 'b']))} FROM t")
+    frame = source.to_frame(answer.fetchone(), {"a": pl.Int64, "b": pl.Int32})
     connection.close()
     assert frame is not None
     assert frame.rows() == rows

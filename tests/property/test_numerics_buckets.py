@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import buckets, sweeps
+from tracekit.numerics import numbering, sweeps
 
 
 @settings(deadline=None)
@@ -19,7 +19,7 @@ def test_rows_are_ordered_by_kind_and_keys(rows, presorted):
     if presorted:
         rows = sorted(rows, key=lambda row: row[-presorted:])
     kinds, first, second = (np.array([row[i] for row in rows], np.int64) for i in range(3))
-    order = buckets.ordered(kinds.astype(np.uint32), [first, second])
+    order = numbering.ordered(kinds.astype(np.uint32), [first, second])
     expected = sorted(range(len(rows)), key=lambda i: rows[i])  # stable
     assert expected == list(range(len(rows)) if order is None else order)
 
@@ -37,7 +37,7 @@ def test_by_kind_sorts_by_kind_and_time(rows, in_order, compiled):
     expected = sorted(rows, key=lambda row: row[:2])  # stable
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweeps, "worth", lambda _: compiled)
-        count, moved, carried = buckets.by_kind(kinds.astype(np.uint32), times, values, 6)
+        count, moved, carried = numbering.by_kind(kinds.astype(np.uint32), times, values, 6)
     assert count.tolist() == [sum(row[0] == kind for row in rows) for kind in range(6)]
     assert moved.tolist() == [row[1] for row in expected]
     assert carried.tolist() == [row[2] for row in expected]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics.samples import pooling
+from tracekit.numerics.samples import window_sums
 from tracekit.numerics.samples.window_sums import Spoken
 
 N_GROUPS = 4
@@ -34,11 +34,11 @@ def test_windows_are_pooled_by_group(found: list) -> None:
     narrow = cells.astype(np.int32)
     said = Spoken(narrow, narrow // 2, integral * 1.0, covered, short.astype(np.bool_))
     rows = group.astype(np.int32), N_GROUPS, start, start + length
-    slow = pooling.pooled(*rows, said)
-    swept = pooling._pooled_swept(*rows, *said)
+    slow = window_sums.pooled(*rows, said)
+    swept = window_sums._pooled_swept(*rows, *said)
     assert [a.tolist() for a in swept] == [a.tolist() for a in slow]
     by_group = [np.flatnonzero(group == own) for own in range(N_GROUPS)]
     assert slow.order.tolist() == np.concatenate(by_group).tolist()
     assert slow.length_ns.tolist() == length[slow.order].tolist()
-    assert slow.sums[pooling.COVERED].tolist() == [covered[own].sum() for own in by_group]
+    assert slow.sums[window_sums.COVERED].tolist() == [covered[own].sum() for own in by_group]
     assert slow.first.tolist() == [own[0] if own.size else -1 for own in by_group]

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import overfetch, strides
+from tracekit.numerics import strides
 
 # (group, index, address, size): groups 0..3 of pools 0..1
 BLOCKS = st.lists(
@@ -102,13 +102,13 @@ def test_moving_everything_by_whole_pages_changes_nothing(
 @given(SEGMENTS)
 def test_granules_against_sets(segments: list[tuple[int, int, int]]) -> None:
     group, address, size = np.array(segments, np.int64).reshape(-1, 3).T
-    found = overfetch.traffic(address, size, group)
+    found = strides.traffic(address, size, group)
     real = [segment for segment in segments if segment[2] > 0]
     assert found.group.tolist() == sorted({g for g, _, _ in real})
     for row, label in enumerate(found.group):
         mine = [(a, z) for g, a, z in real if g == label]
         assert found.bytes[row] == sum(z for _, z in mine)
-        for granule in overfetch.GRANULES:
+        for granule in strides.GRANULES:
             each = [set(range(a // granule, (a + z - 1) // granule + 1)) for a, z in mine]
             assert found.touched[granule][row] == sum(map(len, each))
             assert found.distinct[granule][row] == len(set().union(*each))
@@ -116,7 +116,7 @@ def test_granules_against_sets(segments: list[tuple[int, int, int]]) -> None:
             aligned = all(a % granule == 0 and z % granule == 0 for a, z in mine)
             assert (extra == 0) == aligned
             assert extra >= 0
-        for q in overfetch.ALIGNMENTS:
+        for q in strides.ALIGNMENTS:
             assert found.misaligned[q][row] == sum(a % q != 0 for a, _ in mine)
 
 
@@ -129,7 +129,7 @@ def test_requests_tile_their_segments(segments: list[tuple[int, int, int]], widt
         for row, (_, a, z) in enumerate(segments)
         for offset in range(0, z, width)
     ]
-    pieces = overfetch.requests(address, size, width)
+    pieces = strides.requests(address, size, width)
     assert list(zip(*(column.tolist() for column in pieces), strict=True)) == expected
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from tracekit import engine
 from tracekit.bundle.archive import BAD, WORTH_SLICE, Part
-from tracekit.bundle.export import n_events, write_slice
+from tracekit.bundle.export import Frames, Window, cut, n_events, write_slice
 from tracekit.bundle.readme import Compared, Repeated, SliceNote
-from tracekit.bundle.slice_cut import Frames, Window, cut
 from tracekit.errors import EmptyWindowError, InputError
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Finding, Metric

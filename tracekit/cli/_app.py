@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -13,9 +16,58 @@ import click
 from tracekit import __version__
 from tracekit.cli._output import no_more_output
 from tracekit.errors import TracekitError
-from tracekit.wording.names import printable
+from tracekit.wording.names import printable, shorten
 
-__all__ = ["INTERRUPTED", "call", "group", "main", "names"]
+__all__ = ["INTERRUPTED", "call", "free_at_once", "group", "main", "names", "progress"]
+
+_CLEAR = "\r\x1b[2K"
+_WIDTH = 70
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None] | None]:
+    """Yield a function that shows one line at a time, None when no terminal watches."""
+    watched = sys.stderr is not None and sys.stderr.isatty()
+    if not watched or os.environ.get("TERM") == "dumb":
+        yield None
+        return
+
+    def tell(what: str) -> None:
+        sys.stderr.write(f"{_CLEAR}tracekit: {shorten(what, _WIDTH)} ...")
+        sys.stderr.flush()
+
+    try:
+        yield tell
+    finally:
+        sys.stderr.write(_CLEAR)
+        sys.stderr.flush()
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""Names of the settings in glibc's malloc.h."""
+_LARGE_BYTES, _KEPT_BYTES = 1 << 20, 4 << 20
+
+
+def free_at_once() -> bool:
+    """Have the C library return large blocks to the system as soon as they are freed.
+
+    Left alone, glibc takes the first large block that is freed as a sign that such blocks should
+    be kept: a sixth of the memory that a large trace needs would be held without use.
+
+    Returns:
+        Whether the C library can do so; others than glibc keep their ways.
+    """
+    if sys.platform != "linux":
+        return False
+    import ctypes
+
+    try:
+        setting = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    wanted = ((_MMAP_THRESHOLD, _LARGE_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES))
+    return all(setting(name, size) == 1 for name, size in wanted)
+
 
 INTERRUPTED, TERMINATED = 130, 143
 _FOLDER = Path(__file__).parent
@@ -62,10 +114,6 @@ class _Commands(click.Group):
 def group() -> None:
     """Find out why an LLM run on NVIDIA GPUs is slow, from its Nsight trace."""
     if _own_process:
-        from tracekit.cli._malloc import free_at_once
-        from tracekit.numerics import blas
-
-        blas.leave_out()
         free_at_once()
 
 

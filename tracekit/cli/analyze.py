@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli._app import progress
 from tracekit.cli._options import BYTES, SETTING, WINDOW, merged_params
 from tracekit.cli._output import (
     FORMATS,
@@ -18,7 +19,6 @@ from tracekit.cli._output import (
     terminal_options,
     write,
 )
-from tracekit.cli._progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracekit.cli._app import progress
 from tracekit.cli._options import BYTES, SETTING, WINDOW, merged_params
 from tracekit.cli._output import check_places, print_text, terminal_options, write
-from tracekit.cli._progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -178,7 +178,7 @@ def _said(options: dict[str, Any]) -> list[str]:
 
 def _listing(target: Path, made: Archive, note: SliceNote | None, options: dict[str, Any]) -> str:
     from tracekit.bundle.readme import slice_line
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.wording.names import printable
     from tracekit.wording.numbers import size
 

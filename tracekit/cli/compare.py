@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from tracekit.comparison import Comparison
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
 
 __all__ = ["command"]
 
@@ -31,7 +31,7 @@ def command(before: Path, after: Path, *, top: int) -> None:
     A run of several ranks is given as a folder of its reports.
     """
     from tracekit.comparison import compare
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
 
     found = compare([before], [after])
     page = Lines(**terminal_options(sys.stdout))

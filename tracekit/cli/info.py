@@ -13,7 +13,7 @@ from tracekit.cli._output import print_text, terminal_options
 if TYPE_CHECKING:
     from tracekit.inspection import Inspection
     from tracekit.model.inputs import Gpu
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
 
 __all__ = ["command"]
 
@@ -26,7 +26,7 @@ _METRICS = 12
 def command(report: Path, *, salvage: bool) -> None:
     """Show the versions, GPUs, tables and counters of one REPORT, and what can be judged."""
     from tracekit.inspection import inspect
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
 
     found = inspect(report, salvage=salvage)
     page = Lines(**terminal_options(sys.stdout))

@@ -10,7 +10,7 @@ import click
 from tracekit.cli._output import print_text, terminal_options
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.trace.analysis import Analysis
 
 __all__ = ["command"]
@@ -25,7 +25,7 @@ def command(names: tuple[str, ...]) -> None:
     """
     from tracekit import analyses
     from tracekit.errors import UsageError
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
 
     known = analyses.names()
     if unknown := sorted(set(names) - set(known)):

@@ -20,8 +20,6 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from tracekit.numerics import blas
-
 if TYPE_CHECKING:
     from numba.core.event import Listener
 
@@ -100,7 +98,6 @@ class Kernel(Generic[P, R]):
         import numba
         from numba.core import event
 
-        blas.settle()
         function = self._linked()
         config: Any = numba.config
         before = config.CACHE_DIR

@@ -7,14 +7,16 @@ Sparse ids fall back to sorting.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics import sweeps
 from tracekit.numerics.jit import SMALL, compiled
-from tracekit.numerics.labels import codes, distinct
+
+__all__ = ["by_kind", "ordered"]
 
 Int64: TypeAlias = NDArray[np.int64]
 Int32: TypeAlias = NDArray[np.int32]
@@ -157,3 +159,203 @@ def _renumber_swept(number: UInt32, cells: int) -> Int64:
     for i in range(number.size):
         number[i] = new[number[i]]
     return found[:n].copy()
+
+
+_WORTH_COMPILING = 200_000
+_SPREAD = 0x9E3779B97F4A7C1
+"""Odd: spreads neighbouring values over a hash table."""
+
+
+def distinct(values: Int64) -> Int64:
+    """The sorted distinct values; 3 to 10 times faster than ``numpy.unique`` on trace columns.
+
+    Args:
+        values: int64[n]; equal values mostly come in runs, as rows of one process do.
+
+    Returns:
+        int64[k], ascending.
+    """
+    return _without_repeats(np.sort(_without_repeats(values)))
+
+
+def codes(labels: Int64, values: Int64) -> Int64:
+    """Position of each value among the labels.
+
+    Args:
+        labels: int64[k], ascending and distinct.
+        values: int64[n].
+
+    Returns:
+        int64[n], -1 where the value is no label.
+    """
+    if labels.size == 0:
+        return np.full(values.size, -1, np.int64)
+    found = np.searchsorted(labels, values)
+    found[found == labels.size] = 0
+    found[labels[found] != values] = -1
+    return found.astype(np.int64, copy=False)
+
+
+def numbered(values: Int64) -> tuple[Int64, Int64]:
+    """Number distinct values in ascending order.
+
+    Args:
+        values: int64[n], few distinct ones, in any order.
+
+    Returns:
+        ``(number, first)``: int64[n], 0 for the smallest value, and int64[k], the first row that
+        has each number.
+    """
+    if values.size < _WORTH_COMPILING:
+        _, first, number = np.unique(values, return_index=True, return_inverse=True)
+        return number.astype(np.int64, copy=False), first.astype(np.int64, copy=False)
+    return _numbered_swept(values)
+
+
+def _numbered_swept(values: Int64) -> tuple[Int64, Int64]:
+    seen, first = _first_seen(np.ascontiguousarray(values))
+    order = np.argsort(values[first])
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    return rank[seen], first[order]
+
+
+@compiled("Tuple((int64[::1], int64[::1]))(ro(int64[::1]))")
+def _first_seen(values: Int64) -> tuple[Int64, Int64]:
+    """Number distinct values by their first row; a hash table that doubles when half full."""
+    number, first = np.empty(values.size, np.int64), np.empty(64, np.int64)
+    n, table = 0, np.full(256, -1, np.int64)
+    for i in range(values.size):
+        if i and values[i] == values[i - 1]:
+            number[i] = number[i - 1]
+            continue
+        at = (values[i] * _SPREAD) & (table.size - 1)
+        while table[at] >= 0 and values[first[table[at]]] != values[i]:
+            at = (at + 1) & (table.size - 1)
+        if table[at] < 0:
+            if n == first.size:
+                first = np.append(first, np.empty(n, np.int64))
+            first[n], table[at] = i, n
+            n += 1
+        number[i] = table[at]
+        if 2 * n > table.size:
+            table = np.full(4 * table.size, -1, np.int64)
+            for k in range(n):
+                at = (values[first[k]] * _SPREAD) & (table.size - 1)
+                while table[at] >= 0:
+                    at = (at + 1) & (table.size - 1)
+                table[at] = k
+    return number, first[:n].copy()
+
+
+def _without_repeats(values: Int64) -> Int64:
+    starts = np.ones(values.size, np.bool_)
+    np.not_equal(values[1:], values[:-1], out=starts[1:])
+    return values[starts]
+
+
+_ROWS_PER_STEP = 10
+"""NumPy sorts small kinds by counting, too."""
+
+
+def by_kind(
+    kinds: NDArray[np.uint32], times: Int64, values: Int64, n_kinds: int
+) -> tuple[Int64, Int64, Int64]:
+    """Sort pairs of a time and a value by kind and time.
+
+    Args:
+        kinds: uint32[n], below `n_kinds`.
+        times: int64[n], ns; usually ascending within each kind already, which makes it cheap.
+        values: int64[n].
+        n_kinds: Number of kinds.
+
+    Returns:
+        ``(count, times, values)``: int64[n_kinds], pairs of each kind, and int64[n] twice. Pairs
+        that agree in kind and time keep their order.
+    """
+    count: Int64 = np.bincount(kinds, minlength=n_kinds).astype(np.int64)
+    if not sweeps.worth(kinds.size // _ROWS_PER_STEP):
+        order = _ordered(kinds, times, count)
+        return count, times[order], values[order]
+    moved, carried = np.empty_like(times), np.empty_like(values)
+    next_place = np.cumsum(count) - count
+    if not move(kinds, times, values, next_place, moved, carried):
+        order = np.lexsort((times, kinds))
+        np.take(times, order, out=moved)
+        np.take(values, order, out=carried)
+    return count, moved, carried
+
+
+def ordered(kinds: NDArray[np.uint32], keys: Sequence[Int64]) -> Int64 | None:
+    """Order rows by kind and then by keys.
+
+    Args:
+        kinds: uint32[n], few distinct ones.
+        keys: int64[n] each, the first one counting most; they usually ascend within each kind
+            already, which makes it cheap.
+
+    Returns:
+        int64[n], rows in order, or None where they are in order already. Rows that agree in all
+        keep their order.
+    """
+    if not _falls(kinds, keys):
+        return None
+    small = kinds.astype(np.min_scalar_type(int(kinds.max())))
+    order = np.argsort(small, kind="stable")
+    if _falls(kinds[order], [key[order] for key in keys]):
+        by: list[NDArray[Any]] = [*reversed(keys), kinds]
+        order = np.lexsort(by)
+    return order
+
+
+def _falls(kinds: NDArray[np.uint32], keys: Sequence[Int64]) -> bool:
+    """Whether any row comes before the one that stands before it."""
+    falls, tied = kinds[1:] < kinds[:-1], kinds[1:] == kinds[:-1]
+    for key in keys:
+        falls |= tied & (key[1:] < key[:-1])
+        tied &= key[1:] == key[:-1]
+    return bool(falls.any())
+
+
+def _ordered(kinds: NDArray[np.uint32], times: Int64, count: Int64) -> Int64:
+    order = np.argsort(kinds.astype(np.min_scalar_type(count.size)), kind="stable")
+    falls = times[order[1:]] < times[order[:-1]]
+    between = np.cumsum(count)
+    falls[between[(between > 0) & (between < times.size)] - 1] = False
+    return np.lexsort((times, kinds)) if falls.any() else order
+
+
+@compiled(
+    "boolean(ro(uint32[::1]), ro(int64[::1]), ro(int64[::1]), int64[::1], int64[::1], int64[::1])"
+)
+def move(
+    kinds: NDArray[np.uint32],
+    times: Int64,
+    values: Int64,
+    next_place: Int64,
+    moved: Int64,
+    carried: Int64,
+) -> bool:
+    """Move pairs to where those of their kind begin, in the order in which they come.
+
+    Args:
+        kinds: uint32[n].
+        times: int64[n].
+        values: int64[n].
+        next_place: int64[kinds]: where the next pair of each kind goes; advanced.
+        moved: int64[n], receives the times.
+        carried: int64[n], receives the values.
+
+    Returns:
+        Whether the times of each kind came in ascending order; the result is useless otherwise.
+    """
+    last = np.full(next_place.size, np.iinfo(np.int64).min)
+    ascending = True
+    for i in range(kinds.size):
+        kind = kinds[i]
+        place = next_place[kind]
+        moved[place], carried[place] = times[i], values[i]
+        ascending &= last[kind] <= times[i]
+        last[kind] = times[i]
+        next_place[kind] = place + 1
+    return ascending

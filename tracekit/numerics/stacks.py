@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics import sweeps
 from tracekit.numerics.jit import SMALL, compiled
-from tracekit.numerics.labels import codes, distinct
+from tracekit.numerics.numbering import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
 Int32: TypeAlias = NDArray[np.int32]

@@ -6,14 +6,119 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from tracekit import engine
 from tracekit.engine import Redact
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.recipe.frames import frames
+from tracekit.model.finding import Finding
 from tracekit.report import document, markdown
 from tracekit.report.page import html
 
-__all__ = ["headlines", "write"]
+__all__ = ["findings", "frames", "headlines", "metrics", "write"]
+
+_FILES = {"report": pl.UInt32, "file": pl.String}
+_FINDINGS = {
+    "rank": pl.UInt32,
+    "id": pl.String,
+    "analysis": pl.String,
+    "level": pl.String,
+    "title": pl.String,
+    "scope": pl.String,
+    "at_stake_ns": pl.Int64,
+    "at_stake_frac": pl.Float64,
+    "at_stake_of": pl.String,
+    "confidence": pl.Float64,
+    "start_ns": pl.Int64,
+    "end_ns": pl.Int64,
+    "advice": pl.String,
+    "caveats": pl.String,
+    "missing": pl.String,
+    "command": pl.String,
+}
+_METRICS = {
+    "id": pl.String,
+    "name": pl.String,
+    "value": pl.Float64,
+    "text": pl.String,
+    "unit": pl.String,
+    "lo": pl.Float64,
+    "hi": pl.Float64,
+    "n": pl.Int64,
+    "doc": pl.String,
+}
+
+
+def frames(diagnosis: Diagnosis) -> dict[str, pl.DataFrame]:
+    """Return every frame by its file name without suffix.
+
+    ``files`` (report UInt32, file String) names the inputs, `findings` and `metrics` are the
+    answer, ``frames/<analysis>.<frame>`` are the results as the analysis computed them.
+    """
+    files = [(r.index, r.name) for r in diagnosis.reports]
+    named = {
+        "files": pl.DataFrame(files, schema=_FILES, orient="row"),
+        "findings": findings(diagnosis),
+        "metrics": metrics(diagnosis),
+    }
+    for analysis, results in sorted(diagnosis.frames.items()):
+        named |= {f"frames/{analysis}.{name}": frame for name, frame in sorted(results.items())}
+    return named
+
+
+def findings(diagnosis: Diagnosis) -> pl.DataFrame:
+    """Return one row a finding, the most important first; what is not known is null.
+
+    Columns: rank (UInt32, from 1), id, analysis, level, title, scope ("gpu 0, ..."), at_stake_ns
+    (Int64), at_stake_frac (Float64, 0..1) of at_stake_of, confidence (Float64, 0..1), start_ns
+    and end_ns (Int64, ns of session time: the worst window), advice, caveats, missing, command.
+    """
+    rows = [_finding(rank, f) for rank, f in enumerate(diagnosis.findings, 1)]
+    return pl.DataFrame(rows, schema=_FINDINGS, orient="row")
+
+
+def _finding(rank: int, finding: Finding) -> dict[str, object]:
+    commands = dict.fromkeys(m.command for m in finding.missing)
+    start_ns, end_ns = finding.t_range_ns or (None, None)
+    return {
+        "rank": rank,
+        "id": finding.id,
+        "analysis": finding.id.partition("/")[0],
+        "level": finding.level.value,
+        "title": finding.title,
+        "scope": _text(", ", [f"{what} {which}" for what, which in finding.scope]),
+        "at_stake_ns": finding.at_stake_ns,
+        "at_stake_frac": finding.at_stake_frac,
+        "at_stake_of": finding.at_stake_of or None,
+        "confidence": finding.confidence.value if finding.confidence else None,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "advice": finding.advice or None,
+        "caveats": _text(" ", finding.caveats),
+        "missing": _text("; ", [m.what for m in finding.missing]),
+        "command": _text("; ", [c for c in commands if c]),
+    }
+
+
+def metrics(diagnosis: Diagnosis) -> pl.DataFrame:
+    """Return one row a number that a finding rests on, in the order of the findings.
+
+    Columns: id (of the finding), name, value (Float64 in `unit`; null when not measured), text
+    (the value where it is no number), unit, lo and hi (Float64, the 95 % interval), n (Int64),
+    doc.
+    """
+    rows = []
+    for finding in diagnosis.findings:
+        for m in finding.metrics:
+            words = isinstance(m.value, str)
+            value, text = (None, m.value) if words else (m.value, None)
+            rows.append((finding.id, m.name, value, text, m.unit, m.lo, m.hi, m.n, m.doc))
+    return pl.DataFrame(rows, schema=_METRICS, orient="row")
+
+
+def _text(between: str, parts: list[str] | tuple[str, ...]) -> str | None:
+    return between.join(parts) or None
+
 
 Place = Callable[[str], str]
 _FORMS = {

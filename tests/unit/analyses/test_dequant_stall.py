@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import Export, gid
 from tracekit.analyses import load
-from tracekit.analyses.dequant_stall.bounds import traffic_amplification
+from tracekit.analyses.dequant_stall.kernels import traffic_amplification
 from tracekit.engine import open_trace, run
 from tracekit.model.finding import Finding, Level, cap_by_confidence
 from tracekit.trace.analysis import Frames

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from tracekit.errors import DamagedReportError
-from tracekit.io.pages import PagesSource, checks, frames
+from tracekit.io.pages import PagesSource, frames, reader
 from tracekit.io.pages.plan import UnusualTableError
 from tracekit.io.source import RowFilter, open_source
 from tracekit.io.sqlite.source import SqliteSource
@@ -226,10 +226,10 @@ def test_a_change_before_reading_goes_to_sqlite(tmp_path):
 
 
 def test_sample_is_the_same_every_time():
-    assert checks.probe_counts(1) == [64]
-    assert sum(checks.probe_counts(10)) == 70
-    assert checks.probe_counts(1000) == checks.probe_counts(1000)
-    assert sum(checks.probe_counts(1000)) == 64
+    assert reader.probe_counts(1) == [64]
+    assert sum(reader.probe_counts(10)) == 70
+    assert reader.probe_counts(1000) == reader.probe_counts(1000)
+    assert sum(reader.probe_counts(1000)) == 64
 
 
 def test_row_ids_are_not_read_as_text(tmp_path):

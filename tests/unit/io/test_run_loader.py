@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 from tests.builders import Export
 from tracekit.io.nsys.reader import ReportReader
-from tracekit.io.run import budget
+from tracekit.io.run import loader
 from tracekit.io.run.loader import RunLoader
 from tracekit.io.source import open_source
 
@@ -41,8 +41,8 @@ def test_samples_read_one_gpu_at_a_time_are_those_read_at_once(
 def test_what_is_full_of_samples_is_read_one_gpu_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: int, by_device: bool
 ) -> None:
-    monkeypatch.setattr(budget, "FIXED_BYTES", 0)
-    monkeypatch.setattr(budget, "LEAST_BYTES", 1)
+    monkeypatch.setattr(loader, "FIXED_BYTES", 0)
+    monkeypatch.setattr(loader, "LEAST_BYTES", 1)
     e = Export()
     for i in range(50):
         e.kernel(100 * i, 100 * i + 50, "nvjet_tst_64x8")
@@ -50,6 +50,6 @@ def test_what_is_full_of_samples_is_read_one_gpu_at_a_time(
         e.add("GPU_METRICS", timestamp=10 * i, typeId=1, metricId=1, value=i % 100)
     with open_source(e.write(tmp_path / "r.sqlite")) as source:
         reader = ReportReader(source, 0, "r", "")
-        needed = budget.needed_bytes([reader])
-        assert budget.fit([reader], [0], needed) == budget.Fit(2)
-        assert budget.fit([reader], [0], needed - 1) == budget.Fit(1, None, by_device)
+        needed = loader.needed_bytes([reader])
+        assert loader.fit([reader], [0], needed) == loader.Fit(2)
+        assert loader.fit([reader], [0], needed - 1) == loader.Fit(1, None, by_device)

@@ -10,8 +10,7 @@ import pytest
 
 from tests.builders import Export, gid
 from tracekit.bundle.anonymous import anonymous
-from tracekit.bundle.export import PASSING, n_events, write_slice
-from tracekit.bundle.slice_cut import cut
+from tracekit.bundle.export import PASSING, cut, n_events, write_slice
 from tracekit.model.catalog import CATALOG
 from tracekit.opening import open_trace
 

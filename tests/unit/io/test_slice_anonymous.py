@@ -10,10 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Export
-from tracekit.bundle.anonymous import anonymous
-from tracekit.bundle.anonymous_ids import TextNumbers, bases, number_processes, shifted
-from tracekit.bundle.anonymous_names import hashed_name
-from tracekit.bundle.anonymous_payloads import known_payloads
+from tracekit.bundle.anonymous import (
+    TextNumbers,
+    anonymous,
+    bases,
+    hashed_name,
+    known_payloads,
+    number_processes,
+    shifted,
+)
 from tracekit.model.catalog import CATALOG
 from tracekit.model.kernels import Classifier, KernelKind, classify
 from tracekit.model.nvtx import PAYLOAD_FIELDS

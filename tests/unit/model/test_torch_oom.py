@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracekit.model.torch_oom import parse_oom
+from tracekit.views.kv.oom import parse_oom
 
 MIB, GIB = 1 << 20, 1 << 30
 OLD = (

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracekit.numerics import overfetch
+from tracekit.numerics import strides
 
 
-def rows(count: int, row: int, pitch: int, offset: int = 0) -> overfetch.Traffic:
-    address, block = overfetch.rows_of_blocks([offset], count, pitch)
-    return overfetch.traffic(address, np.full(address.size, row), block)
+def rows(count: int, row: int, pitch: int, offset: int = 0) -> strides.Traffic:
+    address, block = strides.rows_of_blocks([offset], count, pitch)
+    return strides.traffic(address, np.full(address.size, row), block)
 
 
 @pytest.mark.parametrize("pitch", [512, 896])
@@ -44,26 +44,26 @@ def test_a05_head_sizes_that_are_no_multiple_of_a_line() -> None:
 
 
 def test_requests_of_a_row() -> None:
-    address, size, segment = overfetch.requests([16, 1000], [300, 128])
+    address, size, segment = strides.requests([16, 1000], [300, 128])
     assert address.tolist() == [16, 144, 272, 1000]
     assert size.tolist() == [128, 128, 44, 128]
     assert segment.tolist() == [0, 0, 0, 1]
 
 
 def test_rows_of_several_blocks() -> None:
-    address, block = overfetch.rows_of_blocks([0, 1000, 5000], [2, 0, 3], [64, 64, 100])
+    address, block = strides.rows_of_blocks([0, 1000, 5000], [2, 0, 3], [64, 64, 100])
     assert address.tolist() == [0, 64, 5000, 5100, 5200]
     assert block.tolist() == [0, 0, 2, 2, 2]
 
 
 def test_groups_are_counted_apart_and_empty_segments_ignored() -> None:
-    found = overfetch.traffic([0, 0, 16, 5], [32, 32, 32, 0], [4, 2, 2, 1])
+    found = strides.traffic([0, 0, 16, 5], [32, 32, 32, 0], [4, 2, 2, 1])
     assert found.group.tolist() == [2, 4]
     assert found.segments.tolist() == [2, 1]
     assert found.touched[32].tolist() == [3, 1]
     assert found.distinct[32].tolist() == [2, 1]
     assert found.misaligned[32].tolist() == [1, 0]
-    assert overfetch.traffic([], [], []).group.size == 0
+    assert strides.traffic([], [], []).group.size == 0
 
 
 def test_counts_are_integers() -> None:

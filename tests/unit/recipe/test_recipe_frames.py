@@ -7,7 +7,7 @@ import pytest
 
 from tests.diagnoses import COMMAND, CRITICAL, DEQUANT, STEPS
 from tracekit.model.finding import Metric
-from tracekit.recipe.frames import findings, frames, metrics
+from tracekit.recipe.outputs import findings, frames, metrics
 
 
 def test_one_row_a_finding_in_their_order():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tracekit_injectors import sidecar
 
-from tracekit.recording.markers import SIDECAR_FORMAT, gather
+from tracekit.recording.session import SIDECAR_FORMAT, gather
 
 
 def part(folder: Path, pid: int, *records: tuple[int, str], tail: str = "") -> None:

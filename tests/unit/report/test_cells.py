@@ -9,8 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from tracekit.report import cells
-from tracekit.report.lines import Lines
+from tracekit.report import text as report_text
 
 WORDS = st.lists(st.text("ab-.… 漢", min_size=1, max_size=30), max_size=12).map(" ".join)
 
@@ -19,8 +18,8 @@ WORDS = st.lists(st.text("ab-.… 漢", min_size=1, max_size=30), max_size=12).m
 @given(WORDS, st.integers(4, 60))
 def test_text_breaks_where_rich_breaks_it(text: str, width: int) -> None:
     broken = Text(text).wrap(Console(width=width), width, overflow="fold")
-    assert cells.wrapped(text, width) == [line.plain.rstrip() for line in broken]
-    assert cells.cell_len(text) == cell_len(text)
+    assert report_text.wrapped(text, width) == [line.plain.rstrip() for line in broken]
+    assert report_text.cell_len(text) == cell_len(text)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +33,11 @@ def test_text_breaks_where_rich_breaks_it(text: str, width: int) -> None:
     ],
 )
 def test_words_stay_whole_where_they_fit(text: str, lines: list[str]) -> None:
-    assert cells.wrapped(text, 8) == lines
+    assert report_text.wrapped(text, 8) == lines
 
 
 def test_headings_end_on_one_line_and_numbers_stand_at_the_right() -> None:
-    page = Lines(40)
+    page = report_text.Lines(40)
     page.columns(("name", "time of all"), [("kernel", "12"), ("b", "3")], (False, True), 0)
     assert page.text().split("\n") == [
         "        time",
@@ -51,7 +50,7 @@ def test_headings_end_on_one_line_and_numbers_stand_at_the_right() -> None:
 
 
 def test_colour_covers_words_only() -> None:
-    page = Lines(40, color=True)
+    page = report_text.Lines(40, color=True)
     page.line("plain")
     page.fields([("Do", "it")])
     assert page.text() == "plain\n  \x1b[2mDo\x1b[0m           it\n"

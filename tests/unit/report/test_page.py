@@ -20,7 +20,7 @@ from tracekit.report.page.charts import pictures
 from tracekit.report.page.data import evidence, script_json, tables
 from tracekit.report.page.svg import linear, log2, nice_ticks
 from tracekit.views.contention.windows import WINDOW
-from tracekit.views.overview.kv_map import RUNS
+from tracekit.views.overview.pictures import RUNS
 
 
 def data_of(text):

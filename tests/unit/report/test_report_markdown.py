@@ -12,8 +12,7 @@ from markdown_it import MarkdownIt
 from tests.diagnoses import COMMAND, CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW, REPORT
 from tracekit.model.finding import Evidence, Level
 from tracekit.report.evidence import courses
-from tracekit.report.markdown import MOST_BYTES, code, inline, render
-from tracekit.report.spark import sparkline
+from tracekit.report.markdown import MOST_BYTES, code, inline, render, sparkline
 
 PARSER = MarkdownIt("gfm-like", {"linkify": False})
 EVIL = (

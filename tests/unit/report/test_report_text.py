@@ -21,8 +21,7 @@ from tests.diagnoses import (
 from tracekit.model.diagnosis import GpuTime, Quality
 from tracekit.model.finding import Evidence, Level, Missing
 from tracekit.model.inputs import Alignment
-from tracekit.report.columns import fit
-from tracekit.report.text import render
+from tracekit.report.text import fit, render
 
 
 def line_with(text, part):

@@ -9,7 +9,7 @@ import polars as pl
 from tests.diagnoses import CRITICAL, DEQUANT
 from tracekit.report.page.timeline import COLOURS, timeline
 from tracekit.views.contention.windows import WINDOW
-from tracekit.views.overview.timeline import SAMPLES, WORK
+from tracekit.views.overview.pictures import SAMPLES, WORK
 
 WORK_ROWS = [
     (0, "compute", 7, 1, 1_100, 1_200, 100, 1, "gemm", "sgemm"),

@@ -7,8 +7,8 @@ import pytest
 from tests.builders import Export
 from tests.communication import COMM, collective, ranks_export
 from tracekit.views.collectives.alignment import align
-from tracekit.views.collectives.instances import instances, matching
 from tracekit.views.collectives.kernels import collectives
+from tracekit.views.collectives.matching import instances, matching
 
 SHIFT = 3_000_000
 JITTER = (0, 1500, -2000, 800, -300, 1900)

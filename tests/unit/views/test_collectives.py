@@ -21,8 +21,8 @@ from tests.communication import (
 )
 from tracekit.engine import open_trace
 from tracekit.views.collectives.facts import collective_counts
-from tracekit.views.collectives.instances import instances, matching
 from tracekit.views.collectives.kernels import bus_factor, collectives, peer_copies
+from tracekit.views.collectives.matching import instances, matching
 
 RECORDINGS = Path(__file__).parents[3] / "fixtures" / "injector"
 OLD_NAMES = [

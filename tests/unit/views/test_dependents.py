@@ -6,7 +6,7 @@ import pytest
 
 from tests.communication import collective, ranks_export
 from tracekit.views.collectives.dependents import dependents
-from tracekit.views.contention.combined_stake import held_up
+from tracekit.views.contention.loss import held_up
 from tracekit.views.waiting.rank_waits import rank_waits, skews
 
 US = 1_000

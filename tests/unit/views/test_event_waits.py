@@ -6,7 +6,7 @@ import polars as pl
 
 from tests.builders import Export
 from tracekit.engine import open_trace
-from tracekit.views.launches.event_waits import event_waits
+from tracekit.views.launches.attribution import event_waits
 
 
 def test_every_wait_of_a_real_recording_names_its_record(fixture_path):

@@ -8,10 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Export
-from tracekit.views.overview import kv_map as kv_map_view
-from tracekit.views.overview import timeline
-from tracekit.views.overview.kv_map import RUNS, kv_map
-from tracekit.views.overview.timeline import SAMPLES, WORK, timeline_samples, timeline_work
+from tracekit.views.overview import pictures
+from tracekit.views.overview import pictures as kv_map_view
+from tracekit.views.overview.pictures import (
+    RUNS,
+    SAMPLES,
+    WORK,
+    kv_map,
+    timeline_samples,
+    timeline_work,
+)
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
@@ -53,8 +59,8 @@ def test_thinning_keeps_time_counts_and_order(gaps, most):
     names = ("track", "gpu", "lane", "stream", "start_ns", "end_ns", "name", "kind")
     frame = pl.DataFrame(rows, schema=names, orient="row")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timeline, "MOST_BOXES", most)
-        thin = timeline._thinned(frame).sort("start_ns")
+        patch.setattr(pictures, "MOST_BOXES", most)
+        thin = pictures._thinned(frame).sort("start_ns")
     assert thin.height <= most
     assert thin["n"].sum() == frame.height
     assert thin["busy_ns"].sum() == (frame["end_ns"] - frame["start_ns"]).sum()
@@ -83,7 +89,7 @@ def test_samples_add_up_and_equal_neighbours_are_one(traced):
 
 
 def test_many_samples_are_merged_with_their_maximum(traced, monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_CELLS", 4)
+    monkeypatch.setattr(pictures, "MOST_CELLS", 4)
     values = [10 + 20 * (i % 2) for i in range(64)]
     rows = traced(sampled(values, DRAM)).view(timeline_samples)
     assert rows.height <= 4

@@ -6,12 +6,10 @@ import polars as pl
 
 from tracekit.model.table import Column, Table
 from tracekit.views.collectives.facts import FACTS, RAW
-from tracekit.views.collectives.instances import COMMUNICATOR
-from tracekit.views.contention.attribution import ATTRIBUTION
-from tracekit.views.contention.combined_stake import FELT, HELD_UP
+from tracekit.views.collectives.matching import COMMUNICATOR
+from tracekit.views.contention.corunners import ATTRIBUTION, SLOWED
 from tracekit.views.contention.groups import GROUP
-from tracekit.views.contention.loss import MECHANISM
-from tracekit.views.contention.slowed_compute import SLOWED
+from tracekit.views.contention.loss import FELT, HELD_UP, MECHANISM
 from tracekit.views.contention.windows import SHARED_TIME, WINDOW
 from tracekit.views.waiting.lateness import LATENESS
 from tracekit.views.waiting.queueing import QUEUEING

@@ -18,13 +18,11 @@ from tracekit.analyses.allreduce_contention.verdict import verdict
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, Frames, param
 from tracekit.views.collectives.facts import comm_facts, raw_durations
-from tracekit.views.collectives.instances import matching
 from tracekit.views.collectives.kernels import peer_copies
-from tracekit.views.contention.attribution import excess_attribution
-from tracekit.views.contention.combined_stake import held_up, loss_felt
+from tracekit.views.collectives.matching import matching
+from tracekit.views.contention.corunners import excess_attribution, slowed_compute
 from tracekit.views.contention.groups import contention_groups
-from tracekit.views.contention.loss import contention_excess, mechanisms
-from tracekit.views.contention.slowed_compute import slowed_compute
+from tracekit.views.contention.loss import contention_excess, held_up, loss_felt, mechanisms
 from tracekit.views.contention.windows import contention_windows, shared_time
 
 __all__ = ["ANALYSIS", "Params"]

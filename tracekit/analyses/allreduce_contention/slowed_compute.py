@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._collectives.stakes import limits, share_of
-from tracekit.analyses._collectives.wording import partner_name, pct, time
+from tracekit.analyses._collectives.wording import limits, partner_name, pct, share_of, time
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric
 from tracekit.trace.analysis import Frames
 

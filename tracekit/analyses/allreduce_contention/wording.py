@@ -7,8 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._collectives.stakes import limits, share_of
-from tracekit.analyses._collectives.wording import partner_name, source_note
+from tracekit.analyses._collectives.wording import limits, partner_name, share_of, source_note
 from tracekit.model.finding import Confidence, Evidence, Metric
 from tracekit.model.kernels import classify
 from tracekit.trace.analysis import Frames

@@ -17,8 +17,8 @@ from tracekit.analyses.collective_skew.verdict import verdict
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, Frames, param
 from tracekit.views.collectives.facts import comm_facts, raw_durations
-from tracekit.views.collectives.instances import matching
-from tracekit.views.contention.combined_stake import held_up
+from tracekit.views.collectives.matching import matching
+from tracekit.views.contention.loss import held_up
 from tracekit.views.waiting.lateness import lateness
 from tracekit.views.waiting.queueing import queueing
 from tracekit.views.waiting.rank_waits import rank_labels, rank_waits, skews

@@ -7,14 +7,18 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._collectives.stakes import FEW, all_of, limits, share_of, together
 from tracekit.analyses._collectives.wording import (
+    FEW,
+    all_of,
     amount,
+    limits,
     op_name,
     op_slug,
     partner_name,
     pct,
+    share_of,
     time,
+    together,
     whose,
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing

@@ -7,17 +7,21 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._collectives.stakes import all_of, hint, limits, share_of, together
 from tracekit.analyses._collectives.wording import (
+    all_of,
     few_ok,
+    hint,
+    limits,
     no_collectives,
     only_point_to_point,
     op_name,
     op_slug,
     opaque_caveat,
     pct,
+    share_of,
     source_note,
     time,
+    together,
     unmatched,
     whose,
 )

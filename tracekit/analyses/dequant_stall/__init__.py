@@ -12,10 +12,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.analyses.dequant_stall.bounds import with_bounds
+from tracekit.analyses.dequant_stall.kernels import idle_tensor_cores, stalls, with_bounds
 from tracekit.analyses.dequant_stall.periods import DEQUANT, FUSED, periods, work_of
-from tracekit.analyses.dequant_stall.stalls import stalls
-from tracekit.analyses.dequant_stall.starvation import idle_tensor_cores
 from tracekit.analyses.dequant_stall.tables import (
     ALL_STEPS,
     GROUPS,
@@ -34,8 +32,7 @@ from tracekit.views.counters.metrics import SAMPLED
 from tracekit.views.device.activity import activity, queues
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.l2.ncu import profiled
-from tracekit.views.launches.attribution import attribution, steps
-from tracekit.views.launches.event_waits import event_waits
+from tracekit.views.launches.attribution import attribution, event_waits, steps
 from tracekit.views.launches.step_time import gpu_time_of_capture, gpu_time_of_steps
 from tracekit.views.overview.totals import overview
 

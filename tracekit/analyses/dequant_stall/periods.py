@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 from tracekit.analyses.dequant_stall.tables import PERIODS
 from tracekit.model.kernels import KernelKind
 from tracekit.numerics import intervals
-from tracekit.numerics.rows import followers, shares
+from tracekit.numerics.rows import overlapping, shares
 from tracekit.trace import Trace
 from tracekit.views.device.activity import WORK_KIND, activity, identified, queues
 from tracekit.views.device.kernels import kernel_names
-from tracekit.views.launches.attribution import attribution, steps
-from tracekit.views.launches.event_waits import event_waits
+from tracekit.views.launches.attribution import attribution, event_waits, steps
 
 __all__ = ["CONSUMERS", "DEQUANT", "FUSED", "periods", "work_of"]
 
@@ -65,7 +64,7 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     """
     work = activity(trace)
     kind, queue = work["kind"].to_physical().to_numpy(), work["queue"].to_numpy()
-    at, then = followers.followed(queue, kind, _IS_DEQUANT, _IS_LINK, queues(trace).height)
+    at, then = overlapping.followed(queue, kind, _IS_DEQUANT, _IS_LINK, queues(trace).height)
     if at.size == 0:
         return PERIODS.empty(), 0
     by_stream = (then >= 0) & _IS_CONSUMER[kind[then]]

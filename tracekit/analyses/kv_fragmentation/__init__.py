@@ -19,11 +19,10 @@ from tracekit.model.table import Column, Table
 from tracekit.numerics.association import theil_sen
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, Frames, param
-from tracekit.views.kv.cache import KvCache, kv_cache, kv_layout, named
+from tracekit.views.kv.cache import KvCache, kv_cache, kv_layout, kv_usage, named
 from tracekit.views.kv.copies import kv_chains, kv_copies
 from tracekit.views.kv.layout import MEASURES
 from tracekit.views.kv.oom import oom_messages
-from tracekit.views.kv.usage import kv_usage
 from tracekit.views.nvtx.markers import markers
 
 __all__ = ["ANALYSIS", "Params"]

@@ -32,8 +32,7 @@ from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, Frames, param
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.kv.cache import kv_cache
-from tracekit.views.l2.counters import hit_counters
-from tracekit.views.l2.hits import kernel_hits
+from tracekit.views.l2.hits import hit_counters, kernel_hits
 from tracekit.views.l2.layers import kv_of_layers, recording
 from tracekit.views.l2.ncu import matched, profiled
 from tracekit.views.nvtx.ranges import ranges

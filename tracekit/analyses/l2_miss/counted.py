@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import polars as pl
 
+from tracekit.analyses.l2_miss.association import advice, best_of, missing, overall, shown
 from tracekit.analyses.l2_miss.tables import NCU_KERNELS, NCU_LAYERS, NCU_MATCH
-from tracekit.model.ncu import SHAPE
+from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
+from tracekit.model.ncu import CACHE_CAVEAT, PROFILE, SHAPE
 from tracekit.trace import Trace
+from tracekit.trace.analysis import Frames
 from tracekit.views.kv.cache import kv_cache
 from tracekit.views.l2.hits import ATTENTION
 from tracekit.views.l2.layers import kv_beside
 from tracekit.views.l2.ncu import matched, profiled
 
-__all__ = ["VIEWS", "counted_kernels", "counted_layers", "matching"]
+__all__ = ["VIEWS", "counted", "counted_kernels", "counted_layers", "matching"]
 
 VIEWS = (matched, profiled, kv_cache)
 """Views that the functions here read."""
@@ -122,3 +128,177 @@ def _with_shapes(rows: pl.DataFrame) -> pl.DataFrame:
         for kind in ("grid", "block")
     )
     return rows.with_columns(texts)
+
+
+LAYERS_FOR_SURE = 20
+CACHES_UNKNOWN = 0.5
+"""Provenance of counts from a file that does not say whether caches were emptied before them."""
+WIDE_GAP_PP = 10.0
+_COLUMNS = (
+    *("name", "layer", "n_profiled", "miss_frac", "all_miss_frac", "dram_read_bytes"),
+    *("dram_amplification", "inconsistent", "occupancy_frac", "occupancy_gap_pp"),
+)
+_LAYER_COLUMNS = (
+    *("layer", "miss_frac", "all_miss_frac", "dram_read_bytes", "median_ns", "matched_frac"),
+    *("frag_frac", "line_overfetch_frac", "footprint_l2_frac", "span_l2_frac"),
+)
+
+
+def counted(frames: Frames, summary: dict[str, Any], params: Any) -> Iterator[Finding]:
+    """Return one finding a GPU with layers, or one for all kernels; nothing without counts."""
+    if summary["n_profiled"] == 0:
+        return
+    layers = frames["ncu_layers"].drop_nulls("gpu")
+    gpus = layers["gpu"].unique().sort().to_list()
+    for gpu in gpus or [None]:
+        yield _finding(frames, summary, params, layers.filter(pl.col("gpu").eq_missing(gpu)), gpu)
+
+
+def _finding(
+    frames: Frames, summary: dict[str, Any], params: Any, layers: pl.DataFrame, gpu: int | None
+) -> Finding:
+    own = {"gpu": gpu, "source": "ncu"}
+    rows = frames["associations"]
+    rows = rows.clear() if gpu is None else rows.filter(**own)
+    tested = rows.drop_nulls("severity")
+    matched = summary["matched_frac"]
+    judgeable = matched is not None and matched >= MIN_MATCHED
+    best = best_of(tested) if judgeable else None
+    level = overall(tested) if judgeable else Level.UNKNOWN
+    return Finding(
+        id="l2_miss/ncu" if gpu is None else f"l2_miss/ncu-gpu{gpu}",
+        level=level,
+        title=_measured(frames, layers) + _second(best, level, summary, layers.height),
+        metrics=(*_metrics(frames, layers, summary), *_associated(best)),
+        confidence=Confidence(
+            cov=1.0 if matched is None else matched,
+            n=best["n"] if best else layers.height or frames["ncu_kernels"].height,
+            n_hi=LAYERS_FOR_SURE,
+            prov=CACHES_UNKNOWN,
+            why="how caches were treated between passes is not stated",
+        ),
+        advice=advice(level, best),
+        caveats=tuple(_caveats(frames, summary, layers)),
+        scope=() if gpu is None else (("gpu", str(gpu)),),
+        thresholds={"delta_miss_pp": (params.warn_miss_pp, params.critical_miss_pp)},
+        evidence=tuple(_evidence(frames, layers, own)),
+        missing=tuple(_missing(summary, layers.height)),
+    )
+
+
+def _measured(frames: Frames, layers: pl.DataFrame) -> str:
+    known = layers.drop_nulls("miss_frac")
+    what = f"{known.height} layers"
+    if known.is_empty():
+        known = frames["ncu_kernels"].drop_nulls("miss_frac")
+        what = f"{known.height} kernels"
+    if known.is_empty():
+        return "no L2 look-ups were counted by Nsight Compute"
+    low, high = (float(str(known["miss_frac"].quantile(q))) for q in (0.0, 1.0))
+    return f"L2 misses {low:.0%} to {high:.0%} over {what} (Nsight Compute)"
+
+
+def _second(
+    best: dict[str, Any] | None, level: Level, summary: dict[str, Any], n_layers: int
+) -> str:
+    share = summary["matched_frac"]
+    if share is None:
+        return "; no timeline to set them beside"
+    if share < MIN_MATCHED:
+        return f"; association with the KV layout not judged: {share:.0%} of kernel time profiled"
+    return shown(best, level, summary, n_layers)
+
+
+def _metrics(frames: Frames, layers: pl.DataFrame, summary: dict[str, Any]) -> tuple[Metric, ...]:
+    known = layers.drop_nulls("miss_frac")
+    whose = "layer"
+    if known.is_empty():
+        known, whose = frames["ncu_kernels"].drop_nulls("miss_frac"), "kernel"
+    docs = {
+        "miss_frac": f"median {whose} [lowest, highest]",
+        "all_miss_frac": f"requests of any source, median {whose} [lowest, highest]",
+    }
+    found = [
+        Metric(name, *_range(known[name]), known[name].count(), doc) for name, doc in docs.items()
+    ]
+    kernels = frames["ncu_kernels"]
+    gaps = kernels["occupancy_gap_pp"].drop_nulls()
+    amplified = kernels["dram_amplification"].drop_nulls()
+    found.append(
+        Metric("matched_frac", summary["matched_frac"], "1", doc="of kernel time, profiled")
+    )
+    if amplified.len():
+        doc = "DRAM reads over useful bytes, median kernel [lowest, highest]"
+        value, _, low, high = _range(amplified)
+        found.append(Metric("dram_amplification", value, "x", low, high, amplified.len(), doc))
+    if gaps.len():
+        wide = int((gaps > WIDE_GAP_PP).sum())
+        doc = f"kernels whose occupancy is over {WIDE_GAP_PP:.0f} points below its bound"
+        found.append(Metric("n_occupancy_gaps", wide, n=gaps.len(), doc=doc))
+    return tuple(found)
+
+
+def _range(values: pl.Series) -> tuple[float | None, str, float | None, float | None]:
+    """Median, unit, lowest and highest."""
+    numbers = [values.median(), values.min(), values.max()]
+    middle, low, high = (n if isinstance(n, float) else None for n in numbers)
+    return middle, "1", low, high
+
+
+def _associated(best: dict[str, Any] | None) -> tuple[Metric, ...]:
+    if best is None:
+        return ()
+    doc = f"rho, misses with {best['x_name']}"
+    return (
+        Metric("rho", best["rho"], "", best["rho_lo"], best["rho_hi"], best["n"], doc),
+        Metric("delta_miss_pp", best["delta_miss_pp"], "pp", n=best["n"], doc="top - bottom third"),
+    )
+
+
+def _caveats(frames: Frames, summary: dict[str, Any], layers: pl.DataFrame) -> Iterator[str]:
+    yield CACHE_CAVEAT
+    odd = int(frames["ncu_kernels"]["inconsistent"].sum())
+    if odd:
+        yield (
+            f"{odd} kernels counted more misses than look-ups, as happens when lines are fetched in"
+            " parts; their share rests on another counter (miss_source)."
+        )
+    absent = frames["ncu_match"].filter(pl.col("status") == "not profiled")
+    if absent.height:
+        yield (
+            f"{absent.height} kernels ({float(absent['time_frac'].sum()):.0%} of kernel time) were"
+            " not profiled: their misses are unknown, not none."
+        )
+    strange = frames["ncu_match"].filter(pl.col("status") == "only in ncu").height
+    if strange and summary["matched_frac"] is not None:
+        yield f"{strange} profiled kernels are not in the timeline: another part of the program?"
+    if summary["by_shape_frac"]:
+        yield (
+            f"{summary['by_shape_frac']:.0%} of kernel time is matched by name and launch shape"
+            " alone: a mean over whatever ran under that name."
+        )
+    if layers["frag_frac"].is_not_null().any():
+        yield (
+            "KV addresses are those of the timeline's run; under Nsight Compute the cache may have"
+            " lain elsewhere. An association over layers is no cause."
+        )
+
+
+def _evidence(frames: Frames, layers: pl.DataFrame, own: dict[str, Any]) -> Iterator[Evidence]:
+    if layers.height:
+        title = "L2 misses beside KV layout, by layer (Nsight Compute)"
+        yield Evidence("ncu_layers", {"gpu": own["gpu"]}, _LAYER_COLUMNS, title)
+    yield Evidence("ncu_kernels", columns=_COLUMNS, title="L2 misses by kernel (Nsight Compute)")
+    if frames["associations"].height and own["gpu"] is not None:
+        yield Evidence("associations", own, title="Associations over layers")
+    yield Evidence("ncu_match", title="Kernels of the timeline that were profiled")
+
+
+def _missing(summary: dict[str, Any], n_layers: int) -> Iterator[Missing]:
+    share = summary["matched_frac"]
+    if share is None:
+        yield Missing("a timeline of the run, given together with this file", ("kernels", "nvtx"))
+        return
+    if share < MIN_MATCHED:
+        yield Missing("Nsight Compute's counters of the other kernels", (), PROFILE)
+    yield from missing(summary, n_layers)

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from tracekit.io.pages import chunks
 from tracekit.io.pages import fields as f
-from tracekit.io.pages.checks import probe_counts
 from tracekit.io.pages.chunks import Chunk, Decoder, Room, choose
 from tracekit.io.pages.frames import Columns
 from tracekit.io.pages.plan import Plan, UnusualTableError
+from tracekit.io.pages.reader import probe_counts
 
 __all__ = ["Assembly"]
 

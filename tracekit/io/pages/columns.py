@@ -22,8 +22,8 @@ from tracekit.io.pages.machine import (
     int_at,
     put_byte,
     put_int,
+    text_code,
 )
-from tracekit.io.pages.texts import text_code
 
 ANY = np.uint64(0xFFFFFFFFFFFFFFFF)
 """The span of a dtype that holds every integer."""

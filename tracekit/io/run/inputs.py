@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tracekit.errors import DuplicateReportError, InputError, NotAReportError
 from tracekit.io.export import opened
-from tracekit.io.ncu_input import NcuInput, open_ncu
+from tracekit.io.ncu import NcuInput, open_ncu
 from tracekit.io.nsys.markers_file import MarkerSource, Sidecar, attach, open_sidecar
 from tracekit.io.nsys.reader import ReportReader
 from tracekit.io.source import Reader, open_source

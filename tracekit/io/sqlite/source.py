@@ -6,17 +6,85 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
 from tracekit.errors import DamagedReportError
 from tracekit.io.source import BATCH_ROWS, Cells, RowFilter
-from tracekit.io.sqlite import bulk_integers
-from tracekit.io.sqlite.convert import check_columns, note_losses, part_of, raw, to_series
+from tracekit.io.sqlite.convert import (
+    INTEGER_RANGES,
+    check_columns,
+    note_losses,
+    part_of,
+    raw,
+    to_series,
+)
 from tracekit.io.sqlite.database import companions, connect, sqlite_errors
 
-__all__ = ["SqliteSource", "quoted"]
+if TYPE_CHECKING:
+    from polars._typing import PolarsDataType
+
+    from tracekit.io.source import Cells
+
+__all__ = ["FEWEST_ROWS", "MOST_ROWS", "SqliteSource", "expressions", "fits", "quoted", "to_frame"]
+
+FEWEST_ROWS, MOST_ROWS = 2_000, 1_000_000
+"""Tables for which this pays, and whose texts (20 bytes a cell at most) are no burden."""
+
+
+def fits(columns: Mapping[str, Cells]) -> bool:
+    """Return whether only integers are asked for.
+
+    Args:
+        columns: What the columns are made of.
+    """
+    return all(raw(name, cells)[1] in INTEGER_RANGES for name, cells in columns.items())
+
+
+def expressions(quoted: Sequence[str]) -> list[str]:
+    """Return what to select for the chosen rows, in one row of the answer.
+
+    Args:
+        quoted: The columns of the table, quoted for SQL.
+    """
+    joined = [(f"count({c})", f"group_concat(ifnull({c}, ''))") for c in quoted]
+    return ["count(*)", *(part for pair in joined for part in pair)]
+
+
+def to_frame(answer: Sequence[object], columns: Mapping[str, Cells]) -> pl.DataFrame | None:
+    """Take an answer apart.
+
+    Args:
+        answer: What `expressions` gave.
+        columns: What the columns of the result are made of.
+
+    Returns:
+        The columns; None where a cell is no integer that its column can hold.
+    """
+    height, made = answer[0], []
+    for (name, cells), known, text in zip(columns.items(), answer[1::2], answer[2::2], strict=True):
+        _, dtype = raw(name, cells)
+        if not known:
+            column = pl.repeat(None, int(str(height)), dtype=dtype, eager=True).alias(name)
+        else:
+            found = _numbers(name, text, dtype)
+            if found is None or (len(found), found.count()) != (height, known):
+                return None
+            column = found
+        made.append(part_of(column, cells))
+    return pl.DataFrame(made)
+
+
+def _numbers(name: str, text: object, dtype: PolarsDataType) -> pl.Series | None:
+    if not isinstance(text, bytes) or not text.isascii():
+        return None
+    cells = pl.Series(name, [text.decode()]).str.split(",").explode()
+    try:
+        return cells.set(cells == "", None).cast(dtype, strict=True)
+    except pl.exceptions.PolarsError:
+        return None
+
 
 BLOCK_ROWS = 50_000
 """Rows that are Python objects at a time."""
@@ -203,18 +271,16 @@ class SqliteSource:
         condition: str,
     ) -> pl.DataFrame | None:
         """Read a table of integers at once; None where row by row is better, or the only way."""
-        if rows < bulk_integers.MOST_ROWS or not bulk_integers.fits(columns) or not self._is_utf8:
+        if rows < MOST_ROWS or not fits(columns) or not self._is_utf8:
             return None
-        some = f"SELECT 1 FROM {quoted(table)} NOT INDEXED LIMIT {bulk_integers.MOST_ROWS + 1}"
+        some = f"SELECT 1 FROM {quoted(table)} NOT INDEXED LIMIT {MOST_ROWS + 1}"
         try:
             height = self.rows(f"SELECT count(*) FROM ({some})")[0][0]
-            most = min(bulk_integers.MOST_ROWS, self._most_rows())
-            if not bulk_integers.FEWEST_ROWS <= height <= most:
+            most = min(MOST_ROWS, self._most_rows())
+            if not FEWEST_ROWS <= height <= most:
                 return None
-            wanted = bulk_integers.expressions(_read(table, columns))
-            return bulk_integers.to_frame(
-                self.rows(_select(table, wanted, where, condition))[0], columns
-            )
+            wanted = expressions(_read(table, columns))
+            return to_frame(self.rows(_select(table, wanted, where, condition))[0], columns)
         except DamagedReportError:
             return None  # Row by row tells how far the table is whole.
 

@@ -15,8 +15,8 @@ from tracekit.model.kernels import ApiKind, api_kind
 from tracekit.numerics.rows.overlapping import NEVER
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
-from tracekit.views.collectives.instances import firsts, last_starts, matching
 from tracekit.views.collectives.kernels import collectives
+from tracekit.views.collectives.matching import firsts, last_starts, matching
 from tracekit.views.device.lanes import lanes
 from tracekit.views.keys import row_numbers
 from tracekit.views.launches.attribution import attribution

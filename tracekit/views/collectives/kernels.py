@@ -7,10 +7,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels import classify
-from tracekit.numerics.buckets import ordered
+from tracekit.numerics.numbering import ordered
 from tracekit.trace import Trace, view
-from tracekit.views.collectives.calls import communicator_sizes
-from tracekit.views.collectives.launches import comm_kernels, launch_facts
+from tracekit.views.collectives.calls import comm_kernels, communicator_sizes, launch_facts
 from tracekit.views.device.activity import activity
 from tracekit.views.device.kernels import shapes
 from tracekit.views.keys import looked_up, row_numbers

@@ -12,8 +12,8 @@ from tracekit.numerics import intervals
 from tracekit.numerics.sweeps import BEFORE_ALL
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
-from tracekit.views.collectives.instances import firsts, instances, last_starts, matching
 from tracekit.views.collectives.kernels import collectives
+from tracekit.views.collectives.matching import firsts, instances, last_starts, matching
 from tracekit.views.device.activity import WORK_KIND
 from tracekit.views.device.lanes import Lanes, lanes
 from tracekit.views.keys import row_numbers

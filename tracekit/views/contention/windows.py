@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.numerics import intervals, labels
+from tracekit.numerics import intervals, numbering
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
@@ -148,7 +148,7 @@ def _present(kinds: dict[str, NDArray[np.int64]], n: int) -> pl.Series:
     order[np.arange(len(names))[:, None] >= (shared > 0).sum(axis=0)] = -1
     sequence, first = np.zeros(n, np.int64), np.zeros(1, np.int64)
     for place in order[: int((order >= 0).any(axis=1).sum())]:
-        sequence, first = labels.numbered(sequence * (len(names) + 1) + place + 1)
+        sequence, first = numbering.numbered(sequence * (len(names) + 1) + place + 1)
     words = [", ".join(names[k] for k in order[:, i] if k >= 0) or None for i in first]
     return pl.Series(words, dtype=pl.String)[sequence]
 

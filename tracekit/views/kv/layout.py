@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.table import Column
-from tracekit.numerics import overfetch, strides
+from tracekit.numerics import strides
 
 __all__ = ["MEASURED", "MEASURES", "live_at", "measure"]
 
@@ -136,10 +136,10 @@ def _covered(once: pl.DataFrame, label: str) -> pl.DataFrame:
     """Distinct bytes, sectors, lines and pages that blocks (sorted by address) cover."""
     columns = (once[c].to_numpy() for c in (label, "addr", "bytes"))
     groups, address, size = (np.ascontiguousarray(c) for c in columns)
-    first = overfetch.group_starts(groups)
+    first = strides.group_starts(groups)
     granules = {"bytes": 1, "ou32": SECTOR_BYTES, "ou128": LINE_BYTES, "pages": strides.PAGE_BYTES}
     distinct = {
-        name: overfetch.count_granules(address, size, first, granule)[1]
+        name: strides.count_granules(address, size, first, granule)[1]
         for name, granule in granules.items()
     }
     return pl.DataFrame({label: groups[first], **distinct})
@@ -211,12 +211,12 @@ def _count_pattern(pattern: dict[str, int | None]) -> dict[str, int]:
     """Counts of one block of a pattern."""
     address, size = _segments(pattern)
     one = np.zeros(address.size, np.int64)
-    found = overfetch.traffic(address, size, one)
+    found = strides.traffic(address, size, one)
     counts: dict[str, NDArray[np.int64]] = {
         "segments": found.segments,
         "asked": found.bytes,
-        **{f"mis{q}": found.misaligned[q] for q in overfetch.ALIGNMENTS},
-        **{f"o{g}": found.touched[g] for g in overfetch.GRANULES},
+        **{f"mis{q}": found.misaligned[q] for q in strides.ALIGNMENTS},
+        **{f"o{g}": found.touched[g] for g in strides.GRANULES},
         "o32_request": _request_sectors(address, size).sum(keepdims=True),
         "ou32": found.distinct[SECTOR_BYTES],
         "ou128": found.distinct[LINE_BYTES],

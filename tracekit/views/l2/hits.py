@@ -5,7 +5,7 @@ The kernels of one GPU are measured at a time: what is kept has a row a kernel n
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import polars as pl
@@ -13,16 +13,103 @@ from numpy.typing import NDArray
 
 from tracekit.model.kernels import KernelKind
 from tracekit.numerics.intervals import union
-from tracekit.numerics.samples import pooling, sampling, window_sums
+from tracekit.numerics.samples import sampling, window_sums
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
-from tracekit.views.counters.metrics import SAMPLED, dram, mean_over
-from tracekit.views.device.activity import WORK_KIND, activity
+from tracekit.views.counters.metrics import (
+    HIT_RATES,
+    OCCUPANCY,
+    SAMPLED,
+    dram,
+    mean_over,
+    metric_names,
+    samples_of,
+)
+from tracekit.views.device.activity import WORK_KIND, activity, used_gpus
 from tracekit.views.keys import row_numbers
-from tracekit.views.l2.counters import FULL_SCALE, HitCounter, hit_counters, resident_warps
 from tracekit.views.launches.attribution import attribution
 
-__all__ = ["ATTENTION", "KernelHits", "kernel_hits"]
+__all__ = [
+    "ATTENTION",
+    "FULL_SCALE",
+    "HIT_RATES",
+    "OCCUPANCY",
+    "HitCounter",
+    "KernelHits",
+    "hit_counters",
+    "kernel_hits",
+    "resident_warps",
+]
+
+FULL_SCALE, HALF_SCALE = 100, 50
+SAMPLES_AT_TOP = 20
+"""Samples at exactly 50, and none above, from which on 50 is taken for the full scale."""
+
+
+class HitCounter(NamedTuple):
+    """The L2 hit-rate counter of one GPU.
+
+    Attributes:
+        gpu: Index of the GPU.
+        name: Exact name.
+        cells: All cells in time order; values in the counter's own scale.
+        valid: bool[n], whether the value lies within the scale.
+        full_scale: Value that means "every look-up hits": 100, or 50 where the samples say so.
+    """
+
+    gpu: int
+    name: str
+    cells: sampling.Cells
+    valid: NDArray[np.bool_]
+    full_scale: int
+
+    @property
+    def half_scale(self) -> bool:
+        """Whether the counter was found to read half of the true share."""
+        return self.full_scale == HALF_SCALE
+
+
+def full_scale_of(values: NDArray[np.int64]) -> int:
+    """Return the value that means 100 %.
+
+    The compute-triage counter of some versions reads half of the truth: then its largest value
+    over a whole trace is 50, and busy moments sit exactly there.
+
+    Args:
+        values: int64[n], all samples of the counter.
+    """
+    top = int(values.max()) if values.size else FULL_SCALE
+    at_top = int(np.count_nonzero(values == HALF_SCALE))
+    return HALF_SCALE if top == HALF_SCALE and at_top >= SAMPLES_AT_TOP else FULL_SCALE
+
+
+@view("gpu_metrics", of=[used_gpus, *SAMPLED])
+def hit_counters(trace: Trace) -> tuple[HitCounter, ...]:
+    """Return the L2 hit-rate counter of each GPU that has one with any sample."""
+    found = []
+    for gpu in sorted(used_gpus(trace)):
+        name = next((n for n in HIT_RATES if n in metric_names(trace, gpu)), None)
+        cells = None if name is None else _cells(trace, gpu, name)
+        if name is not None and cells is not None and cells.value.size:
+            scale = full_scale_of(cells.value.astype(np.int64))
+            valid = (cells.value >= 0) & (cells.value <= scale)
+            found.append(HitCounter(gpu, name, cells, valid, scale))
+    return tuple(found)
+
+
+def _cells(trace: Trace, gpu: int, name: str) -> sampling.Cells:
+    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    return sampling.cells(*samples_of(trace, gpu, name), edge)
+
+
+def resident_warps(trace: Trace, gpu: int) -> sampling.Cells | None:
+    """Return the cells of the resident warps, 0..100; None when they were not sampled."""
+    name = next((n for n in OCCUPANCY if n in metric_names(trace, gpu)), None)
+    if name is None:
+        return None
+    level = _cells(trace, gpu, name)
+    return level.keep((level.value >= 0) & (level.value <= FULL_SCALE))
+
 
 ATTENTION = KernelKind.ATTENTION.value
 MISS_BINS, OCCUPANCY_BINS = (20, 40), (30, 60)
@@ -155,7 +242,7 @@ def _pooled(
         is; and its first kernel.
     """
     n_groups = int(group.max(initial=-1)) + 1
-    pool = pooling.pooled(group, n_groups, *windows, found)
+    pool = window_sums.pooled(group, n_groups, *windows, found)
     occur = np.flatnonzero(pool.first >= 0)
     n, time, cells, valid, covered, n_covered, short = pool.sums[:, occur]
     # Standard error of a ratio of sums (linearised); null for one execution.
@@ -178,7 +265,7 @@ def _pooled(
     return sums, occur[turn], pool.first[occur][turn]
 
 
-def _spread(pool: pooling.Pooled, group: Int64) -> pl.DataFrame:
+def _spread(pool: window_sums.Pooled, group: Int64) -> pl.DataFrame:
     """Median length (median_ns) and sum of squares (sq) of each group, by number."""
     # Told that they are sorted, Polars takes groups as slices.
     own = pl.Series("group", group.astype(np.uint32)).set_sorted()

@@ -2,13 +2,301 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from tracekit.trace import Trace, View
-from tracekit.views.overview.kv_map import kv_map
-from tracekit.views.overview.timeline import timeline_samples, timeline_work
+from tracekit.trace import Trace, View, view
+from tracekit.views.counters import metrics
+from tracekit.views.counters.metrics import Counter
+from tracekit.views.device.activity import OPAQUE, activity, identified, queues, used_gpus
+from tracekit.views.device.kernels import kernel_names
+from tracekit.views.device.lanes import COMM_KINDS
+from tracekit.views.kv.cache import kv_cache
+from tracekit.views.kv.layout import live_at
+from tracekit.views.launches.attribution import attribution, steps
 
-__all__ = ["PICTURES", "pictures"]
+__all__ = [
+    "LANES",
+    "PICTURES",
+    "RUNS",
+    "SAMPLES",
+    "WORK",
+    "kv_map",
+    "pictures",
+    "timeline_samples",
+    "timeline_work",
+]
+
+LANES = ("steps", "communication", "compute", "copies", "opaque graphs")
+"""Kinds of track, in the order in which they are drawn."""
+WORK = pl.Schema(
+    {
+        "gpu": pl.Int16(),
+        "lane": pl.Enum(LANES),
+        "stream": pl.Int64(),
+        "track": pl.UInt32(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "busy_ns": pl.Int64(),
+        "n": pl.UInt32(),
+        "kind": pl.String(),
+        "name": pl.String(),
+    }
+)
+"""Columns of `timeline_work`."""
+SAMPLES = pl.Schema(
+    {
+        "gpu": pl.Int16(),
+        "what": pl.String(),
+        "start_ns": pl.Int64(),
+        "end_ns": pl.Int64(),
+        "mean_frac": pl.Float64(),
+        "max_frac": pl.Float64(),
+    }
+)
+"""Columns of `timeline_samples`."""
+MOST_BOXES, MOST_CELLS = 16_000, 4_000
+_STREAMS = 6
+_SAME_FRAC = 0.005
+_FIRST_NS = 256
+_TRACK = ("gpu", "lane", "report", "pid", "context", "stream")
+
+
+@view(of=[activity, attribution, kernel_names, queues, steps])
+def timeline_work(trace: Trace) -> pl.DataFrame:
+    """Return boxes of device work by GPU, lane and stream, and the steps' spans on the device.
+
+    Returns:
+        Frame of `WORK`, at most about `MOST_BOXES` rows, sorted by track, start_ns, end_ns. A
+        track holds what never overlaps: one stream's work of one lane, or the steps of one thread
+        (stream null, gpu null when they use several). Streams beyond the six busiest of a GPU and
+        lane share a track with null stream. ``busy_ns`` is the time that the ``n`` merged pieces of
+        work run, ``name`` and ``kind`` are those of the longest.
+    """
+    names = kernel_names(trace).select("name_key", "name")
+    work = identified(trace, activity(trace))
+    work = work.join(names, on="name_key", how="left", maintain_order="left")
+    work = work.with_columns(pl.col("kind").cast(pl.String))
+    kind = pl.col("kind")
+    lane = (
+        pl.when(kind.is_in(COMM_KINDS) | (kind == "memcpy PtoP"))
+        .then(pl.lit("communication"))
+        .when(kind == OPAQUE)
+        .then(pl.lit("opaque graphs"))
+        .when(kind.str.starts_with("mem"))
+        .then(pl.lit("copies"))
+        .otherwise(pl.lit("compute"))
+    )
+    work = work.with_columns(lane.cast(WORK["lane"]).alias("lane"))
+    rows = pl.concat([_few_streams(work), _steps(trace)], how="diagonal_relaxed")
+    rows = rows.with_columns((pl.struct(_TRACK).rank("dense") - 1).alias("track"))
+    return _thinned(rows).select(list(WORK)).cast(WORK).sort("track", "start_ns", "end_ns")
+
+
+def _few_streams(work: pl.DataFrame) -> pl.DataFrame:
+    """Give the least busy streams of a GPU and lane one track together."""
+    busy = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns")
+    order = ["gpu", "lane", "busy_ns", "report", "pid", "context", "stream"]
+    tracks = work.group_by(_TRACK).agg(busy)
+    tracks = tracks.sort(order, descending=[False, False, True, *(False,) * 4])
+    rank = pl.int_range(pl.len()).over("gpu", "lane").alias("rank")
+    work = work.join(
+        tracks.with_columns(rank), on=_TRACK, how="left", nulls_equal=True, maintain_order="left"
+    )
+    alone = pl.col("rank") < _STREAMS
+    return work.with_columns(
+        pl.when(alone).then(pl.col(c)).alias(c) for c in ("report", "pid", "context", "stream")
+    )
+
+
+def _steps(trace: Trace) -> pl.DataFrame:
+    """Steps as boxes: first start to last end of the device work that each launched."""
+    launched = activity(trace).select("gpu").hstack(attribution(trace).select("step"))
+    alone = pl.when(pl.col("gpu").n_unique() == 1).then(pl.col("gpu").first())
+    own = launched.drop_nulls("step").group_by("step").agg(alone.alias("gpu"))
+    spans = steps(trace).drop_nulls("gpu_start_ns").join(own, on="step", how="left")
+    return spans.select(
+        "gpu",
+        pl.lit("steps", WORK["lane"]).alias("lane"),
+        "report",
+        "pid",
+        pl.col("tid").cast(pl.Int64).alias("context"),
+        pl.col("gpu_start_ns").alias("start_ns"),
+        pl.col("gpu_end_ns").alias("end_ns"),
+        pl.col("group").alias("kind"),
+        pl.col("label").alias("name"),
+    )
+
+
+def _thinned(rows: pl.DataFrame) -> pl.DataFrame:
+    """Merge short neighbours of a track within cells of time, coarser until all of it fits."""
+    rows = rows.sort("track", "start_ns", "end_ns", maintain_order=True).with_row_index("at")
+    resolution = _resolution(*(rows[c].to_numpy() for c in ("track", "start_ns", "end_ns")))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    cell = pl.when(length < resolution).then(pl.col("start_ns") // resolution)
+    own = pl.when(length >= resolution).then(pl.col("at"))
+    keyed = rows.with_columns(cell.alias("cell"), own.alias("own"))
+    return keyed.group_by("track", "cell", "own", maintain_order=True).agg(
+        pl.col("gpu", "lane", "stream").first(),
+        pl.col("start_ns").min(),
+        pl.col("end_ns").max(),
+        length.sum().alias("busy_ns"),
+        pl.len().alias("n"),
+        pl.col("kind", "name").get(length.arg_max()),
+    )
+
+
+def _resolution(track: NDArray[Any], start: NDArray[np.int64], end: NDArray[np.int64]) -> int:
+    """Return the cell length in ns, 1 or `_FIRST_NS` times a power of two, at which all fits.
+
+    Args:
+        track: Track of each piece of work, ascending.
+        start: int64[n], ns, ascending within a track.
+        end: int64[n], ns.
+    """
+    resolution = 1
+    while True:
+        short = end - start < resolution
+        cells, tracks = start[short] // resolution, track[short]
+        changes = (np.diff(cells) != 0) | (np.diff(tracks) != 0)
+        merged = int(np.count_nonzero(changes)) + bool(cells.size)
+        if int(np.count_nonzero(~short)) + merged <= max(MOST_BOXES, 1):
+            return resolution
+        resolution = max(_FIRST_NS, 2 * resolution)
+
+
+@view("gpu_metrics", of=[used_gpus, *metrics.SAMPLED])
+def timeline_samples(trace: Trace) -> pl.DataFrame:
+    """Return sampled DRAM and NVLink use over time.
+
+    Returns:
+        Frame of `SAMPLES`, at most about `MOST_CELLS` rows a GPU and quantity, sorted by gpu,
+        what, start_ns. ``mean_frac`` is the share of peak over [start_ns, end_ns), ``max_frac``
+        that of its highest sample; time without a valid sample has no row unless rows had to be
+        merged.
+    """
+    parts = [SAMPLES.to_frame()]
+    for gpu in sorted(used_gpus(trace)):
+        received, sent = metrics.link(trace, gpu)
+        found = {
+            "DRAM read + write": metrics.dram(trace, gpu),
+            "NVLink receiving": received,
+            "NVLink sending": sent,
+        }
+        parts += [_cells(gpu, what, counters) for what, counters in found.items() if counters]
+    return pl.concat(parts).sort("gpu", "what", "start_ns")
+
+
+def _cells(gpu: int, what: str, counters: Sequence[Counter]) -> pl.DataFrame:
+    starts, ends = counters[0].cells.start, counters[0].cells.end
+    value, _ = metrics.means_over(counters, starts, ends)
+    frame = pl.DataFrame({"start_ns": starts, "end_ns": ends, "value": np.minimum(value, 1.0)})
+    frame = frame.filter(pl.col("value").is_not_nan())
+    level = (pl.col("value") / _SAME_FRAC).round()
+    contiguous = pl.col("start_ns") == pl.col("end_ns").shift(1)
+    same = (contiguous & (level == level.shift(1))).fill_null(value=False)
+    key = (~same).cum_sum()
+    resolution = _FIRST_NS
+    while frame.select(key.n_unique()).item() > MOST_CELLS:
+        resolution *= 2
+        key = (pl.col("start_ns") // resolution).rle_id()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    merged = frame.group_by(key.alias("key"), maintain_order=True).agg(
+        pl.col("start_ns").first(),
+        pl.col("end_ns").last(),
+        ((pl.col("value") * length).sum() / length.sum()).alias("mean_frac"),
+        pl.col("value").max().alias("max_frac"),
+    )
+    labelled = merged.with_columns(pl.lit(gpu, pl.Int16).alias("gpu"), pl.lit(what).alias("what"))
+    return labelled.select(list(SAMPLES)).cast(SAMPLES)
+
+
+RUNS = pl.Schema(
+    {
+        "pool": pl.Int64(),
+        "gpu": pl.Int16(),
+        "layer": pl.Int64(),
+        "kind": pl.String(),
+        "seq": pl.Int64(),
+        "t_ns": pl.Int64(),
+        "run": pl.UInt32(),
+        "n_runs": pl.UInt32(),
+        "n_blocks": pl.UInt32(),
+        "position": pl.Int64(),
+        "first_block": pl.Int64(),
+        "last_block": pl.Int64(),
+        "start_addr": pl.Int64(),
+        "end_addr": pl.Int64(),
+    }
+)
+"""Columns of `kv_map`."""
+MOST_RUNS = 1_500
+"""Runs shown of one layer; of more, every k-th."""
+_LAYER = ("pool", "gpu", "layer", "kind")
+
+
+@view(of=[kv_cache])
+def kv_map(trace: Trace) -> pl.DataFrame:
+    """Return the contiguous runs of each layer's blocks when its pool is fullest.
+
+    A run is a row of blocks with consecutive indices of one sequence, each starting where the one
+    before ends.
+
+    Returns:
+        Frame of `RUNS`, sorted by pool, layer, kind, run; ``n_runs`` and ``n_blocks`` count all of
+        the layer, of which at most about `MOST_RUNS` runs have a row. ``position`` is that of the
+        first block among the layer's blocks, ordered by sequence and index. Addresses are bytes.
+    """
+    cache = kv_cache(trace)
+    parts = [RUNS.to_frame()]
+    for pool, t_ns in sorted(cache.peaks.items()):
+        live = live_at(cache.records.filter(pl.col("pool_id") == pool), t_ns)
+        gpu = cache.owners.filter(pl.col("pool_id") == pool)["gpu"].first()
+        stated = [pl.when(pl.col(c) >= 0).then(pl.col(c)).alias(c) for c in ("seq", "layer")]
+        runs = _runs(live).with_columns(
+            *stated,
+            pl.lit(pool, pl.Int64).alias("pool"),
+            pl.lit(gpu, pl.Int16).alias("gpu"),
+            pl.lit(t_ns, pl.Int64).alias("t_ns"),
+        )
+        parts.append(_few(runs).select(list(RUNS)).cast(RUNS))
+    return pl.concat(parts).sort("pool", "layer", "kind", "run")
+
+
+def _runs(live: pl.DataFrame) -> pl.DataFrame:
+    live = live.sort("list_id", "block", "t_alloc_ns")
+    end = pl.col("addr") + pl.col("bytes")
+    joined = (
+        (pl.col("list_id") == pl.col("list_id").shift(1))
+        & (pl.col("block") == pl.col("block").shift(1) + 1)
+        & (pl.col("addr") == end.shift(1))
+    ).fill_null(value=False)
+    runs = live.with_columns((~joined).cum_sum().alias("piece"))
+    return runs.group_by("piece", maintain_order=True).agg(
+        pl.col("layer", "kind", "seq").first(),
+        pl.col("block").first().alias("first_block"),
+        pl.col("block").last().alias("last_block"),
+        pl.col("addr").first().alias("start_addr"),
+        end.last().alias("end_addr"),
+        pl.len().alias("blocks"),
+    )
+
+
+def _few(runs: pl.DataFrame) -> pl.DataFrame:
+    """Number the runs of each layer and keep every k-th of too many."""
+    numbered = runs.with_columns(
+        pl.int_range(pl.len()).over(_LAYER).alias("run"),
+        pl.len().over(_LAYER).alias("n_runs"),
+        pl.col("blocks").sum().over(_LAYER).alias("n_blocks"),
+        (pl.col("blocks").cum_sum() - pl.col("blocks")).over(_LAYER).alias("position"),
+    )
+    every = (pl.col("n_runs") + MOST_RUNS - 1) // MOST_RUNS
+    return numbered.filter(pl.col("run") % every == 0)
+
 
 PICTURES: tuple[View[pl.DataFrame], ...] = (timeline_work, timeline_samples, kv_map)
 """The views that pictures are drawn from."""
@@ -18,7 +306,7 @@ def pictures(trace: Trace) -> dict[str, pl.DataFrame]:
     """Return what timelines and maps are drawn from.
 
     Returns:
-        ``work`` and ``samples`` (see `tracekit.views.overview.timeline`), ``kv_map``
-        (`tracekit.views.overview.kv_map`).
+        ``work`` and ``samples`` (see `tracekit.views.overview.pictures`), ``kv_map``
+        (`tracekit.views.overview.pictures`).
     """
     return dict(zip(("work", "samples", "kv_map"), map(trace.view, PICTURES), strict=True))

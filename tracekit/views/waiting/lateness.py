@@ -11,7 +11,7 @@ from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.rows import shares
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
-from tracekit.views.collectives.instances import firsts, matching
+from tracekit.views.collectives.matching import firsts, matching
 from tracekit.views.collectives.overlap import queued_kernels
 from tracekit.views.device.lanes import Lanes, lanes
 from tracekit.views.keys import row_numbers

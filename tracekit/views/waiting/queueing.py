@@ -10,8 +10,8 @@ from tracekit.model.cupti import STREAM_WAIT_EVENT
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.dependents import dependents, most_felt
-from tracekit.views.collectives.instances import instances, last_starts
 from tracekit.views.collectives.kernels import collectives
+from tracekit.views.collectives.matching import instances, last_starts
 from tracekit.views.collectives.overlap import MIN_LAG_NS, company_of, queued_kernels
 from tracekit.views.device.activity import activity, identified, queues
 from tracekit.views.device.lanes import lanes

@@ -7,8 +7,8 @@ import polars as pl
 
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.dependents import dependents
-from tracekit.views.collectives.instances import firsts, instances, matching
 from tracekit.views.collectives.kernels import collectives
+from tracekit.views.collectives.matching import firsts, instances, matching
 from tracekit.views.launches.attribution import steps
 from tracekit.views.launches.step_time import CAPTURE, step_time
 
