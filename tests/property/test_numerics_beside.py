@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import intervals
+from tracekit.numerics import intervals, jit
 from tracekit.numerics.rows import overlapping
 
 MOST, LEAST = 0.05, 0.95
@@ -66,7 +66,7 @@ def test_many_rows_are_swept_and_ends_may_come_in_any_order(
     rows = [(10 * k, 8, k % 3, 0, 10 * k - 30) for k in range(40)]
     work, ends = _work(rows, [True] * 9), np.array([311, 90, 200], np.int64)
     plain = overlapping.waited_since(work, ends, 2, 10)
-    monkeypatch.setattr(overlapping.sweeps, "worth", lambda n: n > 0)
+    monkeypatch.setattr(jit, "WORTH_COMPILING", 1)
     assert overlapping.waited_since(work, ends, 2, 10).tolist() == plain.tolist()
     assert (plain < ends).any()
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import numbering, sweeps
+from tracekit.numerics import jit, numbering
 
 
 @settings(deadline=None)
@@ -36,7 +36,7 @@ def test_by_kind_sorts_by_kind_and_time(rows, in_order, compiled):
     kinds, times, values = (np.array([row[i] for row in rows], np.int64) for i in range(3))
     expected = sorted(rows, key=lambda row: row[:2])  # stable
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweeps, "worth", lambda _: compiled)
+        patch.setattr(jit, "WORTH_COMPILING", 0 if compiled else 1 << 60)
         count, moved, carried = numbering.by_kind(kinds.astype(np.uint32), times, values, 6)
     assert count.tolist() == [sum(row[0] == kind for row in rows) for kind in range(6)]
     assert moved.tolist() == [row[1] for row in expected]

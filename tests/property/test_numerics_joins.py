@@ -51,7 +51,5 @@ def test_match(a: list[tuple[int, int]], b: list[tuple[int, int]], spread: int) 
 def test_renumbering_in_one_sweep_is_that_of_tables(values: list[int]) -> None:
     swept, gathered = np.array(values, np.uint32), np.array(values, np.uint32)
     found = numbering._renumber_swept(swept, 13)
-    assert (
-        found.tolist() == numbering._renumber_gathered(gathered, 13).tolist() == sorted(set(values))
-    )
+    assert found.tolist() == numbering.renumber.plain(gathered, 13).tolist() == sorted(set(values))
     assert swept.tolist() == gathered.tolist() == [sorted(set(values)).index(v) for v in values]

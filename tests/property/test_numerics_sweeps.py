@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit.numerics import excess as spreading
-from tracekit.numerics import intervals, sweeps
+from tracekit.numerics import intervals, jit, sweeps
 from tracekit.numerics.samples import sampling, window_sums
 
 rows = st.lists(st.tuples(st.integers(-20, 60), st.integers(-2, 15)), max_size=30)
@@ -118,7 +118,7 @@ def test_excess_is_spread_as_by_numpy(found: list, of: list, excess: list) -> No
 
 def test_large_inputs_are_swept() -> None:
     rng = np.random.default_rng(0)
-    s = rng.integers(0, 10_000_000, sweeps.WORTH_COMPILING)
+    s = rng.integers(0, 10_000_000, jit.WORTH_COMPILING)
     union = intervals.union(s, s + 20)
     part = intervals.union(s[: s.size // 2], s[: s.size // 2] + 20)
     assert intervals.overlap_ns(*part, *union).sum() == intervals.total_ns(*part)

@@ -12,8 +12,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics.slopes import median_slope
-
 Float64: TypeAlias = NDArray[np.float64]
 
 Z95 = 1.959964
@@ -23,7 +21,8 @@ PERMUTATIONS = 9999
 TIE = 1e-12
 # Above this a variable is its covariate, and a partial correlation means nothing.
 COLLINEAR = 0.999999
-_THEIL_SEN_ROWS = 3000
+_THEIL_SEN_ROWS = 1000
+"""All their pairs of rows are half a million: 10 ms."""
 _CELLS_AT_ONCE = 1 << 21
 
 
@@ -204,7 +203,7 @@ def theil_sen(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
 
     Args:
         x: float64[n].
-        y: float64[n]; beyond 3,000 rows evenly spaced ones by x stand for all.
+        y: float64[n]; beyond 1,000 rows evenly spaced ones by x stand for all.
 
     Returns:
         ``(slope, intercept)`` in units of y per x and of y; nan without two distinct x.
@@ -214,7 +213,7 @@ def theil_sen(x: ArrayLike, y: ArrayLike) -> tuple[float, float]:
         chosen = np.linspace(0, x.size - 1, _THEIL_SEN_ROWS).astype(np.int64)
         rows = np.lexsort((y, x))[chosen]
         x, y = x[rows], y[rows]
-    slope = median_slope(x, y)
+    slope = _median_slope(x, y)
     return slope, float(np.median(y - slope * x)) if np.isfinite(slope) else np.nan
 
 
@@ -256,6 +255,14 @@ def _complete(*columns: ArrayLike) -> tuple[Float64, ...]:
     arrays = [np.asarray(column, np.float64) for column in columns]
     finite = np.logical_and.reduce([np.isfinite(array) for array in arrays])
     return tuple(array[finite] for array in arrays)
+
+
+def _median_slope(x: Float64, y: Float64) -> float:
+    first, second = np.triu_indices(x.size, 1)
+    run = x[second] - x[first]
+    differ = run != 0
+    slopes = (y[second] - y[first])[differ] / run[differ]
+    return float(np.median(slopes)) if slopes.size else np.nan
 
 
 def _unit(x: Float64) -> Float64:

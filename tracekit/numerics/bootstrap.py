@@ -12,14 +12,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics.draws import DRAWS, median_draws
-
 Float64: TypeAlias = NDArray[np.float64]
 Int64: TypeAlias = NDArray[np.int64]
 
+DRAWS = 2000
+"""Resamples of a bootstrap."""
 MIN_EACH = 5
-MOST_DRAWN = 2_500
-"""Most observations a side that a bootstrap draws from."""
+"""Observations a side that an interval needs."""
 _INTERVAL_PCT = (2.5, 97.5)
 
 
@@ -86,13 +85,46 @@ class MedianRatios:
         return Estimate(float(value), *_ends(np.exp(np.log(self.draws[:, chosen]) @ weight)))
 
 
+def median_draws(values: Float64, rng: np.random.Generator) -> Float64:
+    """Return the medians of 2000 resamples, without drawing the resamples.
+
+    A resample's k-th smallest value is the value at the place of the k-th smallest of n uniform
+    numbers, and that is distributed as Beta(k, n - k + 1); the next one above it is the smallest of
+    the n - k that are left.
+
+    Args:
+        values: float64[n].
+        rng: Source of the draws.
+
+    Returns:
+        float64[2000]; nan without values or where one is nan.
+
+    Source: order statistics of uniform samples, David and Nagaraja (2003), section 2.1.
+    """
+    n = values.size
+    if n == 0 or np.isnan(values).any():
+        return np.full(DRAWS, np.nan)
+    ordered = np.sort(values)
+    k = (n + 1) // 2
+    low = rng.beta(k, n - k + 1, DRAWS)
+    lower: Float64 = ordered[_places(low, n)]
+    if n % 2:
+        return lower
+    high = low + (1 - low) * rng.beta(1, n - k, DRAWS)
+    return (lower + ordered[_places(high, n)]) / 2
+
+
+def _places(uniform: Float64, n: int) -> Int64:
+    # A number next to 1 times n may round to n.
+    return np.minimum((uniform * n).astype(np.int64), n - 1)
+
+
 def median_ratios(
     baselines: Sequence[ArrayLike], groups: Sequence[ArrayLike], baseline_of: ArrayLike
 ) -> MedianRatios:
     """Bootstrap the ratio of medians of groups to their baselines.
 
-    The indices of each baseline are drawn first, as one 2000 x n matrix, in the order given; then
-    those of each group.
+    Baselines are drawn first, in the order given, then groups.
 
     Args:
         baselines: b arrays of float64, positive durations in any unit.
@@ -133,23 +165,6 @@ def median_ratio(baseline: ArrayLike, group: ArrayLike) -> Estimate:
     if min(below.size, above.size) < MIN_EACH:
         return Estimate(_median(above) / _median(below), np.nan, np.nan)
     return median_ratios([below], [above], [0]).estimate(0)
-
-
-def thinned(values: Int64) -> Int64:
-    """Return at most `MOST_DRAWN` values of the same distribution, for a bootstrap.
-
-    An interval from thousands of values is narrow enough, and one from fewer is never too narrow.
-
-    Args:
-        values: int64[n], in any unit.
-
-    Returns:
-        The values as they are, or evenly spaced ones of the sorted values.
-    """
-    if values.size <= MOST_DRAWN:
-        return values
-    chosen = np.linspace(0, values.size - 1, MOST_DRAWN).round().astype(np.int64)
-    return np.sort(values)[chosen]
 
 
 def lost(baseline: ArrayLike, group: ArrayLike) -> float:

@@ -7,9 +7,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics import sweeps
 from tracekit.numerics.intervals import overlap_ns, steps, union
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.jit import accelerated, compiled
 
 __all__ = ["assign_excess"]
 
@@ -59,17 +58,8 @@ def _assigned(s: Int64, e: Int64, excess: Float64, ks: Int64, ke: Int64) -> tupl
     density = np.divide(excess, shared, out=np.zeros(s.size), where=shared > 0)
     at, lost, slowed = steps(s, e, density, np.ones(s.size, np.int64))
     level = np.stack((lost, slowed.astype(np.float64)))
-    spread = _swept if sweeps.worth(2 * ks.size + at.size) else _spread
-    given, weight = spread(ks, ke, at, level)
+    given, weight = _spread(ks, ke, at, level)
     return given, weight
-
-
-def _swept(ks: Int64, ke: Int64, at: Int64, level: Float64) -> Float64:
-    order = np.argsort(ks, kind="stable")
-    s, e = ks[order], ke[order]
-    found = np.empty((2, ks.size))
-    found[:, order] = _divided(s, e, np.argsort(e, kind="stable"), at, level)
-    return found
 
 
 @compiled(f"float64[:, ::1]({_RO}, {_RO}, {_RO}, {_RO}, ro(float64[:, ::1]))")
@@ -117,6 +107,15 @@ def _divided(s: Int64, e: Int64, by_end: Int64, at: Int64, level: Float64) -> Fl
     return found
 
 
+def _swept(ks: Int64, ke: Int64, at: Int64, level: Float64) -> Float64:
+    order = np.argsort(ks, kind="stable")
+    s, e = ks[order], ke[order]
+    found = np.empty((2, ks.size))
+    found[:, order] = _divided(s, e, np.argsort(e, kind="stable"), at, level)
+    return found
+
+
+@accelerated(_swept)
 def _spread(ks: Int64, ke: Int64, at: Int64, level: Float64) -> Float64:
     """Integral of ``level(t) / active(t)`` over each row; the form for few rows."""
     if ks.size == 0:

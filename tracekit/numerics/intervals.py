@@ -13,9 +13,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics import sweeps
+from tracekit.numerics.jit import accelerated
 
 Ns: TypeAlias = NDArray[np.int64]
 Intervals: TypeAlias = tuple[Ns, Ns]
+
+
+def _union_swept(s: Ns, e: Ns) -> Intervals:
+    s, e = np.ascontiguousarray(s), np.ascontiguousarray(e)
+    if not sweeps.ascends(s):
+        order = np.argsort(s, kind="stable")
+        s, e = s[order], e[order]
+    return sweeps.merged(s, e)
 
 
 def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
@@ -29,8 +38,11 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
         The union, at most n members.
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    if sweeps.worth(s.size):
-        return _union_swept(s, e)
+    return _union(s, e)
+
+
+@accelerated(_union_swept)
+def _union(s: Ns, e: Ns) -> Intervals:
     keep = e > s
     if not keep.all():
         s, e = s[keep], e[keep]
@@ -38,14 +50,6 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
         order = np.argsort(s)
         s, e = s[order], e[order]
     return _merge_sorted(s, e, 0)
-
-
-def _union_swept(s: Ns, e: Ns) -> Intervals:
-    s, e = np.ascontiguousarray(s), np.ascontiguousarray(e)
-    if not sweeps.ascends(s):
-        order = np.argsort(s, kind="stable")
-        s, e = s[order], e[order]
-    return sweeps.merged(s, e)
 
 
 def reached_before(ends: ArrayLike, lanes: ArrayLike, n_lanes: int) -> Ns:
@@ -60,8 +64,11 @@ def reached_before(ends: ArrayLike, lanes: ArrayLike, n_lanes: int) -> Ns:
         int64[n], ns; `sweeps.BEFORE_ALL` for the first row of a lane.
     """
     e, lane = np.ascontiguousarray(ends, np.int64), np.ascontiguousarray(lanes, np.int32)
-    if sweeps.worth(e.size):
-        return sweeps.reached_before(e, lane, n_lanes)
+    return _reached_before(e, lane, n_lanes)
+
+
+@accelerated(sweeps.reached_before)
+def _reached_before(e: Ns, lane: NDArray[np.int32], n_lanes: int) -> Ns:
     found = np.full(e.size, sweeps.BEFORE_ALL, np.int64)
     for k in range(n_lanes):
         own = np.flatnonzero(lane == k)
@@ -117,10 +124,12 @@ def intersect(us: ArrayLike, ue: ArrayLike, vs: ArrayLike, ve: ArrayLike) -> Int
     Returns:
         A union of at most n + m - 1 members.
     """
-    us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
-    vs, ve = np.asarray(vs, np.int64), np.asarray(ve, np.int64)
-    if sweeps.worth(us.size + vs.size):
-        return sweeps.crossed(*(np.ascontiguousarray(a) for a in (us, ue, vs, ve)))
+    columns = (np.ascontiguousarray(column, np.int64) for column in (us, ue, vs, ve))
+    return _intersect(*columns)
+
+
+@accelerated(sweeps.crossed)
+def _intersect(us: Ns, ue: Ns, vs: Ns, ve: Ns) -> Intervals:
     first = np.searchsorted(ve, us, side="right")
     count = np.searchsorted(vs, ue, side="left") - first
     mine = np.repeat(np.arange(us.size), count)
@@ -164,12 +173,14 @@ def overlap_ns(starts: ArrayLike, ends: ArrayLike, us: ArrayLike, ue: ArrayLike)
     Returns:
         int64[n], ns; 0 for rows with ``end <= start``.
     """
-    s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    us, ue = np.asarray(us, np.int64), np.asarray(ue, np.int64)
+    columns = (np.ascontiguousarray(column, np.int64) for column in (starts, ends, us, ue))
+    return _overlap_ns(*columns)
+
+
+@accelerated(sweeps.covered)
+def _overlap_ns(s: Ns, e: Ns, us: Ns, ue: Ns) -> Ns:
     if us.size == 0:
         return np.zeros(s.size, np.int64)
-    if sweeps.worth(s.size + us.size):
-        return sweeps.covered(*(np.ascontiguousarray(a) for a in (s, e, us, ue)))
     covered: Ns = np.maximum(_covered_until(e, us, ue) - _covered_until(s, us, ue), 0)
     return covered
 

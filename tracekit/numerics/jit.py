@@ -30,6 +30,9 @@ R = TypeVar("R")
 # in a process, loading Numba would take longer than the work.
 SMALL = 50_000
 
+WORTH_COMPILING = 500_000
+"""Array elements of a call from which on a compiled sweep beats NumPy and loading Numba."""
+
 # One lock for all kernels: the folder of the cache is a global setting of Numba.
 _build_lock = threading.RLock()
 
@@ -168,6 +171,40 @@ def compiled(
         return Kernel(function, signatures, interpret_below, {"nogil": nogil, **options})
 
     return decorate
+
+
+def accelerated(
+    fast: Callable[P, R], *, gain: float = 1.0
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Run a compiled form instead of a plain one where the arrays of a call are large.
+
+    Args:
+        fast: Takes the same arguments and returns the same as the function decorated, in fewer
+            passes; usually a `Kernel`.
+        gain: How much an element gains, compared with a usual sweep: what NumPy does nearly as
+            well has to be larger before Numba is loaded for it.
+
+    Returns:
+        A decorator. What it yields has both forms as attributes ``plain`` and ``fast``.
+    """
+
+    def decorate(plain: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(plain)
+        def chosen(*args: P.args, **kwargs: P.kwargs) -> R:
+            form = fast if gain * _elements(args) >= WORTH_COMPILING else plain
+            return form(*args, **kwargs)
+
+        vars(chosen).update(plain=plain, fast=fast)
+        return chosen
+
+    return decorate
+
+
+def _elements(args: tuple[object, ...]) -> int:
+    """Return how many elements the arrays among some arguments have, those in tuples included."""
+    return sum(
+        _elements(arg) if isinstance(arg, tuple) else getattr(arg, "size", 0) for arg in args
+    )
 
 
 def cache_folder() -> Path | None:

@@ -13,8 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics import sweeps
-from tracekit.numerics.jit import SMALL, compiled
+from tracekit.numerics.jit import SMALL, accelerated, compiled
 
 __all__ = ["by_kind", "ordered"]
 
@@ -120,31 +119,6 @@ def _match_dense(
     return found
 
 
-def renumber(number: UInt32, cells: int) -> Int64:
-    """Number what occurs from 0, in ascending order.
-
-    Args:
-        number: uint32[n], below `cells`; replaced by the new numbers.
-        cells: How many values are possible: no more than a table may have rows.
-
-    Returns:
-        int64[k], the values that occur, ascending.
-    """
-    if sweeps.worth(number.size):
-        return _renumber_swept(number, cells)
-    return _renumber_gathered(number, cells)
-
-
-def _renumber_gathered(number: UInt32, cells: int) -> Int64:
-    seen = np.zeros(cells, np.bool_)
-    seen[number] = True
-    found = np.flatnonzero(seen)
-    new = np.zeros(cells, np.uint32)
-    new[found] = np.arange(found.size, dtype=np.uint32)
-    number[:] = new[number]
-    return found
-
-
 @compiled("int64[::1](uint32[::1], int64)")
 def _renumber_swept(number: UInt32, cells: int) -> Int64:
     new = np.zeros(cells, np.uint32)
@@ -161,7 +135,26 @@ def _renumber_swept(number: UInt32, cells: int) -> Int64:
     return found[:n].copy()
 
 
-_WORTH_COMPILING = 200_000
+@accelerated(_renumber_swept)
+def renumber(number: UInt32, cells: int) -> Int64:
+    """Number what occurs from 0, in ascending order.
+
+    Args:
+        number: uint32[n], below `cells`; replaced by the new numbers.
+        cells: How many values are possible: no more than a table may have rows.
+
+    Returns:
+        int64[k], the values that occur, ascending.
+    """
+    seen = np.zeros(cells, np.bool_)
+    seen[number] = True
+    found = np.flatnonzero(seen)
+    new = np.zeros(cells, np.uint32)
+    new[found] = np.arange(found.size, dtype=np.uint32)
+    number[:] = new[number]
+    return found
+
+
 _SPREAD = 0x9E3779B97F4A7C1
 """Odd: spreads neighbouring values over a hash table."""
 
@@ -196,30 +189,6 @@ def codes(labels: Int64, values: Int64) -> Int64:
     return found.astype(np.int64, copy=False)
 
 
-def numbered(values: Int64) -> tuple[Int64, Int64]:
-    """Number distinct values in ascending order.
-
-    Args:
-        values: int64[n], few distinct ones, in any order.
-
-    Returns:
-        ``(number, first)``: int64[n], 0 for the smallest value, and int64[k], the first row that
-        has each number.
-    """
-    if values.size < _WORTH_COMPILING:
-        _, first, number = np.unique(values, return_index=True, return_inverse=True)
-        return number.astype(np.int64, copy=False), first.astype(np.int64, copy=False)
-    return _numbered_swept(values)
-
-
-def _numbered_swept(values: Int64) -> tuple[Int64, Int64]:
-    seen, first = _first_seen(np.ascontiguousarray(values))
-    order = np.argsort(values[first])
-    rank = np.empty(order.size, np.int64)
-    rank[order] = np.arange(order.size)
-    return rank[seen], first[order]
-
-
 @compiled("Tuple((int64[::1], int64[::1]))(ro(int64[::1]))")
 def _first_seen(values: Int64) -> tuple[Int64, Int64]:
     """Number distinct values by their first row; a hash table that doubles when half full."""
@@ -248,16 +217,49 @@ def _first_seen(values: Int64) -> tuple[Int64, Int64]:
     return number, first[:n].copy()
 
 
+def _numbered_swept(values: Int64) -> tuple[Int64, Int64]:
+    seen, first = _first_seen(np.ascontiguousarray(values))
+    order = np.argsort(values[first])
+    rank = np.empty(order.size, np.int64)
+    rank[order] = np.arange(order.size)
+    return rank[seen], first[order]
+
+
+@accelerated(_numbered_swept)
+def numbered(values: Int64) -> tuple[Int64, Int64]:
+    """Number distinct values in ascending order.
+
+    Args:
+        values: int64[n], few distinct ones, in any order.
+
+    Returns:
+        ``(number, first)``: int64[n], 0 for the smallest value, and int64[k], the first row that
+        has each number.
+    """
+    _, first, number = np.unique(values, return_index=True, return_inverse=True)
+    return number.astype(np.int64, copy=False), first.astype(np.int64, copy=False)
+
+
 def _without_repeats(values: Int64) -> Int64:
     starts = np.ones(values.size, np.bool_)
     np.not_equal(values[1:], values[:-1], out=starts[1:])
     return values[starts]
 
 
-_ROWS_PER_STEP = 10
-"""NumPy sorts small kinds by counting, too."""
+def _by_kind_moved(
+    kinds: NDArray[np.uint32], times: Int64, values: Int64, n_kinds: int
+) -> tuple[Int64, Int64, Int64]:
+    count: Int64 = np.bincount(kinds, minlength=n_kinds).astype(np.int64)
+    moved, carried = np.empty_like(times), np.empty_like(values)
+    next_place = np.cumsum(count) - count
+    if not move(kinds, times, values, next_place, moved, carried):
+        order = np.lexsort((times, kinds))
+        np.take(times, order, out=moved)
+        np.take(values, order, out=carried)
+    return count, moved, carried
 
 
+@accelerated(_by_kind_moved, gain=0.1)
 def by_kind(
     kinds: NDArray[np.uint32], times: Int64, values: Int64, n_kinds: int
 ) -> tuple[Int64, Int64, Int64]:
@@ -274,16 +276,8 @@ def by_kind(
         that agree in kind and time keep their order.
     """
     count: Int64 = np.bincount(kinds, minlength=n_kinds).astype(np.int64)
-    if not sweeps.worth(kinds.size // _ROWS_PER_STEP):
-        order = _ordered(kinds, times, count)
-        return count, times[order], values[order]
-    moved, carried = np.empty_like(times), np.empty_like(values)
-    next_place = np.cumsum(count) - count
-    if not move(kinds, times, values, next_place, moved, carried):
-        order = np.lexsort((times, kinds))
-        np.take(times, order, out=moved)
-        np.take(values, order, out=carried)
-    return count, moved, carried
+    order = _ordered(kinds, times, count)
+    return count, times[order], values[order]
 
 
 def ordered(kinds: NDArray[np.uint32], keys: Sequence[Int64]) -> Int64 | None:

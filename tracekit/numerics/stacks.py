@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tracekit.numerics import sweeps
-from tracekit.numerics.jit import SMALL, compiled
+from tracekit.numerics.jit import SMALL, accelerated, compiled
 from tracekit.numerics.numbering import codes, distinct
 
 Int64: TypeAlias = NDArray[np.int64]
@@ -38,7 +37,7 @@ def outer_first(starts: ArrayLike, ends: ArrayLike) -> Int32:
     """
     s, e = _columns(starts, ends)
     order = _ascending(s)
-    tied = _neighbours(s, e, order, by_end=False)
+    tied = _neighbours(s, e, order, False)
     rows = order[tied]
     order[tied] = rows[np.lexsort((-e[rows], s[rows]))]
     return order
@@ -57,7 +56,8 @@ def alike(starts: ArrayLike, ends: ArrayLike, order: ArrayLike) -> Int32:
     """
     s, e = _columns(starts, ends)
     rows = np.ascontiguousarray(order, np.int32)
-    return rows[_neighbours(s, e, rows, by_end=True)]
+    found: Int32 = rows[_neighbours(s, e, rows, True)]
+    return found
 
 
 def nest(
@@ -167,17 +167,6 @@ def _numbered(n_groups: int | None, *groups: ArrayLike) -> tuple[Any, ...]:
     return labels.size, *(codes(labels, column).astype(np.int32) for column in columns)
 
 
-def _neighbours(s: Int64, e: Int64, order: Int32, *, by_end: bool) -> Int64:
-    """Places in an order by start of rows that begin (and end) when the next or last one does."""
-    if sweeps.worth(s.size):
-        return _neighbours_swept(s, e, order, by_end)
-    starts, ends = s[order], e[order]
-    same = starts[1:] == starts[:-1]
-    if by_end:
-        same &= ends[1:] == ends[:-1]
-    return np.flatnonzero(np.append(same, False) | np.append(False, same))
-
-
 @compiled("int64[::1](ro(int64[::1]), ro(int64[::1]), ro(int32[::1]), boolean)")
 def _neighbours_swept(s: Int64, e: Int64, order: Int32, by_end: bool) -> Int64:
     """`_neighbours` in two passes: count, then fill."""
@@ -197,6 +186,16 @@ def _neighbours_swept(s: Int64, e: Int64, order: Int32, by_end: bool) -> Int64:
         if not fill:
             found = np.empty(n, np.int64)
     return found
+
+
+@accelerated(_neighbours_swept)
+def _neighbours(s: Int64, e: Int64, order: Int32, by_end: bool) -> Int64:
+    """Places in an order by start of rows that begin (and end) when the next or last one does."""
+    starts, ends = s[order], e[order]
+    same = starts[1:] == starts[:-1]
+    if by_end:
+        same &= ends[1:] == ends[:-1]
+    return np.flatnonzero(np.append(same, False) | np.append(False, same))
 
 
 def _ascends(times: Int64) -> bool:

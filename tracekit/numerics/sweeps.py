@@ -7,7 +7,6 @@ mean; here starts of rows ascend, and unions are sorted and disjoint.
 
 from __future__ import annotations
 
-import sys
 from typing import TypeAlias
 
 import numpy as np
@@ -17,34 +16,19 @@ from tracekit.numerics.jit import compiled
 
 __all__ = [
     "BEFORE_ALL",
-    "WORTH_COMPILING",
     "ascends",
     "cells_of",
     "covered",
     "crossed",
     "merged",
     "reached_before",
-    "worth",
 ]
 
 Int64: TypeAlias = NDArray[np.int64]
 
-WORTH_COMPILING = 200_000
-"""From so many elements in one call on, a sweep is faster than NumPy and loading Numba."""
 BEFORE_ALL = -(1 << 63)
 """When a lane had finished the rows before its first."""
-WORTH_CALLING = 5_000
-"""The same where Numba is loaded already."""
 _RO = "ro(int64[::1])"
-
-
-def worth(n: int) -> bool:
-    """Return whether so many elements are worth a sweep.
-
-    Args:
-        n: Elements of all arrays together.
-    """
-    return n >= WORTH_COMPILING or (n >= WORTH_CALLING and "numba" in sys.modules)
 
 
 @compiled()

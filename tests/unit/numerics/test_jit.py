@@ -152,3 +152,14 @@ def test_little_work_is_interpreted_until_it_adds_up() -> None:
 def test_name_and_docstring_survive() -> None:
     assert _first.__name__ == "_first"
     assert _first.python(np.array([3])) == 3
+
+
+def test_the_fast_form_runs_from_so_many_elements_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    @jit.accelerated(lambda values, pair: ("fast", values.size))
+    def size(values: np.ndarray, pair: tuple[np.ndarray, np.ndarray]) -> tuple[str, int]:
+        return "plain", values.size
+
+    monkeypatch.setattr(jit, "WORTH_COMPILING", 7)
+    two, three = np.zeros(2), np.zeros(3)
+    assert size(two, (two, two)) == ("plain", 2)
+    assert size(three, (two, two)) == ("fast", 3), "arrays in tuples count"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tracekit.numerics import intervals, sweeps
 from tracekit.numerics.intervals import Intervals
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.jit import accelerated, compiled
 
 __all__ = [
     "INSIDE",
@@ -61,6 +61,15 @@ class Followers(NamedTuple):
     launch: Int64
 
 
+@compiled(f"int64[:, ::1]({_CODES}, int64, int64)")
+def _counted(queue: UInt32, kind: UInt8, n_queues: int, n_kinds: int) -> Int64:
+    count = np.zeros((n_queues, n_kinds), np.int64)
+    for i in range(queue.size):
+        count[queue[i], kind[i]] += 1
+    return count
+
+
+@accelerated(_counted)
 def counted(queue: UInt32, kind: UInt8, n_queues: int, n_kinds: int) -> Int64:
     """Count rows by queue and kind.
 
@@ -73,41 +82,9 @@ def counted(queue: UInt32, kind: UInt8, n_queues: int, n_kinds: int) -> Int64:
     Returns:
         int64[n_queues, n_kinds].
     """
-    if sweeps.worth(queue.size):
-        return _counted(queue, kind, n_queues, n_kinds)
     pair = queue.astype(np.int64) * n_kinds + kind
     count: Int64 = np.bincount(pair, minlength=n_queues * n_kinds).astype(np.int64)
     return count.reshape(n_queues, n_kinds)
-
-
-@compiled(f"int64[:, ::1]({_CODES}, int64, int64)")
-def _counted(queue: UInt32, kind: UInt8, n_queues: int, n_kinds: int) -> Int64:
-    count = np.zeros((n_queues, n_kinds), np.int64)
-    for i in range(queue.size):
-        count[queue[i], kind[i]] += 1
-    return count
-
-
-def rows_beside(
-    s: Int64, e: Int64, queue: UInt32, kind: UInt8, chosen: Bool, windows: Intervals
-) -> Int64:
-    """Return the chosen rows that share time with a union.
-
-    Args:
-        s: int64[n], ns, ascending.
-        e: int64[n], ns.
-        queue: uint32[n].
-        kind: uint8[n].
-        chosen: bool[number of queues, number of kinds].
-        windows: A union.
-
-    Returns:
-        int64[k], rows in ascending order.
-    """
-    if sweeps.worth(s.size):
-        return _rows_beside(s, e, queue, kind, np.ascontiguousarray(chosen), *windows)
-    own = np.flatnonzero(chosen[queue, kind])
-    return own[intervals.overlap_ns(s[own], e[own], *windows) > 0]
 
 
 @compiled(f"int64[::1]({_RO}, {_RO}, {_CODES}, ro(boolean[:, ::1]), {_RO}, {_RO})")
@@ -132,45 +109,31 @@ def _rows_beside(
     return found[:n].copy()
 
 
-def waited_since(work: Followers, ends: Int64, early_ns: int, late_ns: int) -> Int64:
-    """Return since when something had waited that began just after each of some ends.
+def _rows_beside_swept(
+    s: Int64, e: Int64, queue: UInt32, kind: UInt8, chosen: Bool, windows: Intervals
+) -> Int64:
+    return _rows_beside(s, e, queue, kind, np.ascontiguousarray(chosen), *windows)
 
-    The first work of a stream from an end on waited for it when it began no later than `late_ns`
-    after it, and, since before the end, had been launched and its stream had finished all else.
+
+@accelerated(_rows_beside_swept)
+def rows_beside(
+    s: Int64, e: Int64, queue: UInt32, kind: UInt8, chosen: Bool, windows: Intervals
+) -> Int64:
+    """Return the chosen rows that share time with a union.
 
     Args:
-        work: What may have waited.
-        ends: int64[m], ns, in any order.
-        early_ns: Work may begin so long before an end and count as after it.
-        late_ns: Longest time from an end to what waited for it.
+        s: int64[n], ns, ascending.
+        e: int64[n], ns.
+        queue: uint32[n].
+        kind: uint8[n].
+        chosen: bool[number of queues, number of kinds].
+        windows: A union.
 
     Returns:
-        int64[m], ns, the earliest over the streams; `NEVER` where nothing waited.
+        int64[k], rows in ascending order.
     """
-    if not sweeps.worth(work.start.size):
-        return _waited_by_stream(work, ends, early_ns, late_ns)
-    order = np.argsort(ends, kind="stable")
-    found = np.empty(ends.size, np.int64)
-    chosen = np.ascontiguousarray(work.chosen)
-    contiguous = work._replace(chosen=chosen)
-    found[order] = _waited(*contiguous, ends[order], early_ns, late_ns)
-    return found
-
-
-def _waited_by_stream(work: Followers, ends: Int64, early_ns: int, late_ns: int) -> Int64:
-    found = np.full(ends.size, NEVER)
-    rows = np.flatnonzero(work.chosen[work.queue, work.kind])
-    stream = work.stream_of[work.queue[rows]]
-    for number in np.unique(stream):
-        own = rows[stream == number]
-        begins, reached = work.start[own], np.maximum.accumulate(work.end[own])
-        at = np.searchsorted(begins, ends - early_ns)
-        there = np.minimum(at, own.size - 1)
-        free = np.where(at > 0, reached[np.maximum(at - 1, 0)], sweeps.BEFORE_ALL)
-        since = np.maximum(free, work.launch[own[there]])
-        waited = (at < own.size) & (begins[there] - ends <= late_ns) & (since < ends)
-        found = np.minimum(found, np.where(waited, since, NEVER))
-    return found
+    own = np.flatnonzero(chosen[queue, kind])
+    return own[intervals.overlap_ns(s[own], e[own], *windows) > 0]
 
 
 @compiled(
@@ -210,33 +173,43 @@ def _waited(
     return found
 
 
-def sides(
-    length_ns: Intervals,
-    covered_ns: Int64,
-    names: UInt32,
-    n_names: int,
-    shares: tuple[float, float],
-) -> tuple[UInt8, Int64]:
-    """Return whether rows lie clearly outside or clearly inside of windows, and how many by name.
+def _waited_swept(work: Followers, ends: Int64, early_ns: int, late_ns: int) -> Int64:
+    order = np.argsort(ends, kind="stable")
+    found = np.empty(ends.size, np.int64)
+    contiguous = work._replace(chosen=np.ascontiguousarray(work.chosen))
+    found[order] = _waited(*contiguous, ends[order], early_ns, late_ns)
+    return found
+
+
+@accelerated(_waited_swept)
+def waited_since(work: Followers, ends: Int64, early_ns: int, late_ns: int) -> Int64:
+    """Return since when something had waited that began just after each of some ends.
+
+    The first work of a stream from an end on waited for it when it began no later than `late_ns`
+    after it, and, since before the end, had been launched and its stream had finished all else.
 
     Args:
-        length_ns: Starts and ends of the rows, int64[n] each, ns.
-        covered_ns: int64[n], how much of each row windows cover; negative for rows left out.
-        names: uint32[n], below `n_names`.
-        n_names: Number of names.
-        shares: Share of a row up to which it is `OUTSIDE`, and that from which on it is `INSIDE`.
+        work: What may have waited.
+        ends: int64[m], ns, in any order.
+        early_ns: Work may begin so long before an end and count as after it.
+        late_ns: Longest time from an end to what waited for it.
 
     Returns:
-        ``(side, count)``: uint8[n], 0 where neither; int64[n_names, 2], rows outside and inside.
+        int64[m], ns, the earliest over the streams; `NEVER` where nothing waited.
     """
-    s, e = length_ns
-    if sweeps.worth(s.size):
-        return _sides(s, e, covered_ns, names, n_names, *shares)
-    share = covered_ns / np.maximum(e - s, 1)
-    inside, outside = share >= shares[1], (share <= shares[0]) & (covered_ns >= 0)
-    side = np.where(inside, INSIDE, np.where(outside, OUTSIDE, 0)).astype(np.uint8)
-    count = [np.bincount(names[side == k], minlength=n_names) for k in (OUTSIDE, INSIDE)]
-    return side, np.stack(count, axis=1).astype(np.int64)
+    found = np.full(ends.size, NEVER)
+    rows = np.flatnonzero(work.chosen[work.queue, work.kind])
+    stream = work.stream_of[work.queue[rows]]
+    for number in np.unique(stream):
+        own = rows[stream == number]
+        begins, reached = work.start[own], np.maximum.accumulate(work.end[own])
+        at = np.searchsorted(begins, ends - early_ns)
+        there = np.minimum(at, own.size - 1)
+        free = np.where(at > 0, reached[np.maximum(at - 1, 0)], sweeps.BEFORE_ALL)
+        since = np.maximum(free, work.launch[own[there]])
+        waited = (at < own.size) & (begins[there] - ends <= late_ns) & (since < ends)
+        found = np.minimum(found, np.where(waited, since, NEVER))
+    return found
 
 
 @compiled(
@@ -259,33 +232,45 @@ def _sides(
     return side, count
 
 
-Flags: TypeAlias = NDArray[np.bool_]
+def _sides_swept(
+    length_ns: Intervals,
+    covered_ns: Int64,
+    names: UInt32,
+    n_names: int,
+    shares: tuple[float, float],
+) -> tuple[UInt8, Int64]:
+    return _sides(*length_ns, covered_ns, names, n_names, *shares)
 
 
-def followed(
-    queue: UInt32, kind: UInt8, is_wanted: Flags, is_link: Flags, n_queues: int
-) -> tuple[Int64, Int64]:
-    """Find the rows of some kinds, and what follows each in its queue.
+@accelerated(_sides_swept)
+def sides(
+    length_ns: Intervals,
+    covered_ns: Int64,
+    names: UInt32,
+    n_names: int,
+    shares: tuple[float, float],
+) -> tuple[UInt8, Int64]:
+    """Return whether rows lie clearly outside or clearly inside of windows, and how many by name.
 
     Args:
-        queue: uint32[n], below `n_queues`.
-        kind: uint8[n].
-        is_wanted: bool[number of kinds], what is looked for.
-        is_link: bool[number of kinds], what may follow; all that is wanted may.
-        n_queues: Number of queues.
+        length_ns: Starts and ends of the rows, int64[n] each, ns.
+        covered_ns: int64[n], how much of each row windows cover; negative for rows left out.
+        names: uint32[n], below `n_names`.
+        n_names: Number of names.
+        shares: Share of a row up to which it is `OUTSIDE`, and that from which on it is `INSIDE`.
 
     Returns:
-        int64[k], the wanted rows, queue by queue and in order; int64[k], the next row of the same
-        queue that may follow, -1 for none.
+        ``(side, count)``: uint8[n], 0 where neither; int64[n_names, 2], rows outside and inside.
     """
-    if sweeps.worth(queue.size):
-        return _followed_swept(queue, kind, is_wanted, is_link, n_queues)
-    rows = np.flatnonzero(is_link.take(kind))
-    rows = rows[np.argsort(queue[rows], kind="stable")]
-    place = np.flatnonzero(is_wanted.take(kind[rows]))
-    at = rows[place]
-    then = np.append(rows, -1)[place + 1]
-    return at, np.where(queue[then] == queue[at], then, -1)
+    s, e = length_ns
+    share = covered_ns / np.maximum(e - s, 1)
+    inside, outside = share >= shares[1], (share <= shares[0]) & (covered_ns >= 0)
+    side = np.where(inside, INSIDE, np.where(outside, OUTSIDE, 0)).astype(np.uint8)
+    count = [np.bincount(names[side == k], minlength=n_names) for k in (OUTSIDE, INSIDE)]
+    return side, np.stack(count, axis=1).astype(np.int64)
+
+
+Flags: TypeAlias = NDArray[np.bool_]
 
 
 @compiled(
@@ -315,3 +300,29 @@ def _followed_swept(
                 waits[own] = free[own]
                 free[own] += 1
     return at, then
+
+
+@accelerated(_followed_swept)
+def followed(
+    queue: UInt32, kind: UInt8, is_wanted: Flags, is_link: Flags, n_queues: int
+) -> tuple[Int64, Int64]:
+    """Find the rows of some kinds, and what follows each in its queue.
+
+    Args:
+        queue: uint32[n], below `n_queues`.
+        kind: uint8[n].
+        is_wanted: bool[number of kinds], what is looked for.
+        is_link: bool[number of kinds], what may follow; all that is wanted may.
+        n_queues: Number of queues.
+
+    Returns:
+        int64[k], the wanted rows, queue by queue and in order; int64[k], the next row of the same
+        queue that may follow, -1 for none.
+    """
+    del n_queues  # the queues that occur are enough here
+    rows = np.flatnonzero(is_link.take(kind))
+    rows = rows[np.argsort(queue[rows], kind="stable")]
+    place = np.flatnonzero(is_wanted.take(kind[rows]))
+    at = rows[place]
+    then = np.append(rows, -1)[place + 1]
+    return at, np.where(queue[then] == queue[at], then, -1)

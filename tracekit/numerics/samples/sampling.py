@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics import sweeps
 from tracekit.numerics.intervals import Intervals, merge_windows, overlap_ns
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.jit import accelerated, compiled
 
 __all__ = ["integrals"]
 
@@ -174,11 +174,7 @@ def over_windows(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> Means:
         Means of size m. ``over_windows(c, *union).pooled()`` is the mean over a window set.
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    if sweeps.worth(s.size + samples.start.size):
-        integral, known = _integrals_swept(samples, s, e)
-    else:
-        integral = _integral_between(samples, samples.value, s, e)
-        known = _integral_between(samples, np.ones(samples.start.size, np.int64), s, e)
+    integral, known = _integrals(samples, s, e)
     return Means(
         integral.astype(np.float64, copy=False),
         known.astype(np.int64, copy=False),
@@ -242,8 +238,15 @@ def cells_of(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> CellsOf:
     """
     s, e = np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(ends, np.int64)
     start, end = (np.ascontiguousarray(c, np.int64) for c in samples[:2])
-    if sweeps.worth(s.size + start.size):
-        return CellsOf(*sweeps.cells_of(start, end, s, e))
+    return _cells_of(start, end, s, e)
+
+
+def _cells_of_swept(start: Int64, end: Int64, s: Int64, e: Int64) -> CellsOf:
+    return CellsOf(*sweeps.cells_of(start, end, s, e))
+
+
+@accelerated(_cells_of_swept)
+def _cells_of(start: Int64, end: Int64, s: Int64, e: Int64) -> CellsOf:
     first = np.searchsorted(start, s, side="left")
     inside = np.maximum(np.searchsorted(end, e, side="right") - first, 0)
     over_first = np.searchsorted(end, s, side="right")
@@ -317,6 +320,12 @@ def _integrals_swept(samples: Cells, s: Int64, e: Int64) -> tuple[Float64 | Int6
     start, end = (np.ascontiguousarray(c) for c in samples[:2])
     s, e = np.ascontiguousarray(s), np.ascontiguousarray(e)
     return integrals(start, end, np.ascontiguousarray(value), s, e)
+
+
+@accelerated(_integrals_swept)
+def _integrals(samples: Cells, s: Int64, e: Int64) -> tuple[Float64 | Int64, Float64 | Int64]:
+    integral = _integral_between(samples, samples.value, s, e)
+    return integral, _integral_between(samples, np.ones(samples.start.size, np.int64), s, e)
 
 
 def _integral_between(

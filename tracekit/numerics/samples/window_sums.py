@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tracekit.numerics import sweeps
-from tracekit.numerics.jit import compiled
+from tracekit.numerics.jit import accelerated, compiled
 from tracekit.numerics.samples import sampling
 
 __all__ = ["Pooled", "Spoken", "pooled", "spoken"]
@@ -52,32 +52,7 @@ def spoken(samples: sampling.Cells, valid: ArrayLike, starts: ArrayLike, ends: A
     s, e = (np.ascontiguousarray(t, np.int64) for t in (starts, ends))
     mask = np.ascontiguousarray(valid, np.bool_)
     value = np.ascontiguousarray(samples.value, np.int64)
-    if not sweeps.worth(s.size + value.size):
-        return _searched(samples._replace(value=value), mask, s, e)
-    begin, end = (np.ascontiguousarray(t, np.int64) for t in (samples.start, samples.end))
-    return Spoken(*_swept(begin, end, value, mask, s, e))
-
-
-def _searched(samples: sampling.Cells, valid: NDArray[np.bool_], s: Int64, e: Int64) -> Spoken:
-    found = sampling.cells_of(samples, s, e)
-    short = found.inside == 0
-    rows = np.flatnonzero(short)
-    first = np.where(short, found.first_over, found.first_inside)
-    count = np.where(short, found.over, found.inside)
-    length = np.where(valid, samples.end - samples.start, 0)
-    integral = _between(samples.value.astype(np.int64) * length, first, count).astype(np.float64)
-    covered = _between(length, first, count)
-    over = sampling.over_windows(samples.keep(valid), s[rows], e[rows])
-    integral[rows], covered[rows] = over.integral, over.covered_ns
-    n_valid = _between(valid.astype(np.int64), first, count)
-    return Spoken(count.astype(np.int32), n_valid.astype(np.int32), integral, covered, short)
-
-
-def _between(values: Int64, first: Int64, count: Int64) -> Int64:
-    """Sum of `count` values from `first` on."""
-    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
-    between: Int64 = sums[first + count] - sums[first]
-    return between
+    return _searched(samples._replace(value=value), mask, s, e)
 
 
 @compiled(
@@ -125,6 +100,37 @@ def _swept(
     return cells, counted, integral, covered, subsample
 
 
+def _searched_swept(
+    samples: sampling.Cells, valid: NDArray[np.bool_], s: Int64, e: Int64
+) -> Spoken:
+    begin, end = (np.ascontiguousarray(t, np.int64) for t in (samples.start, samples.end))
+    value = np.ascontiguousarray(samples.value, np.int64)
+    return Spoken(*_swept(begin, end, value, valid, s, e))
+
+
+@accelerated(_searched_swept)
+def _searched(samples: sampling.Cells, valid: NDArray[np.bool_], s: Int64, e: Int64) -> Spoken:
+    found = sampling.cells_of(samples, s, e)
+    short = found.inside == 0
+    rows = np.flatnonzero(short)
+    first = np.where(short, found.first_over, found.first_inside)
+    count = np.where(short, found.over, found.inside)
+    length = np.where(valid, samples.end - samples.start, 0)
+    integral = _between(samples.value.astype(np.int64) * length, first, count).astype(np.float64)
+    covered = _between(length, first, count)
+    over = sampling.over_windows(samples.keep(valid), s[rows], e[rows])
+    integral[rows], covered[rows] = over.integral, over.covered_ns
+    n_valid = _between(valid.astype(np.int64), first, count)
+    return Spoken(count.astype(np.int32), n_valid.astype(np.int32), integral, covered, short)
+
+
+def _between(values: Int64, first: Int64, count: Int64) -> Int64:
+    """Sum of `count` values from `first` on."""
+    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(values)))
+    between: Int64 = sums[first + count] - sums[first]
+    return between
+
+
 Float64: TypeAlias = NDArray[np.float64]
 
 N, TIME, CELLS, VALID, COVERED, N_COVERED, N_SUBSAMPLE = range(7)
@@ -152,39 +158,6 @@ class Pooled(NamedTuple):
     order: Int32
     length_ns: Int64
     square: Float64
-
-
-def pooled(group: Int32, n_groups: int, starts: Int64, ends: Int64, said: Spoken) -> Pooled:
-    """Pool windows by group.
-
-    Args:
-        group: int32[m], group of each window, negative for none.
-        n_groups: Number of groups.
-        starts: int64[m], ns.
-        ends: int64[m], ns.
-        said: What samples say of each window.
-
-    Returns:
-        The sums.
-    """
-    if sweeps.worth(group.size):
-        return Pooled(*_pooled_swept(group, n_groups, starts, ends, *said))
-    order = np.argsort(group, kind="stable")[np.count_nonzero(group < 0) :]
-    own = group[order]
-    length = (ends - starts)[order]
-    cells, valid, integral, covered, subsample = (column[order] for column in said)
-    ones, some = np.ones(order.size, np.int64), covered > 0
-    sums = np.zeros((_N_SUMS, n_groups), np.int64)
-    for row, values in zip(
-        sums, (ones, length, cells, valid, covered, some, subsample), strict=True
-    ):
-        np.add.at(row, own, values)
-    total, first = np.zeros(n_groups), np.full(n_groups, -1, np.int64)
-    np.add.at(total, own, integral)
-    first[own[::-1]] = order[::-1]
-    mean = np.divide(total, sums[COVERED], out=np.zeros(n_groups), where=sums[COVERED] > 0)
-    square = (integral - mean[own] * covered) ** 2
-    return Pooled(sums, total, first, order.astype(np.int32), length, square)
 
 
 @compiled(
@@ -234,3 +207,39 @@ def _pooled_swept(
             order[at], length[at], square[at] = i, e[i] - s[i], deviation * deviation
             free[own] = at + 1
     return sums, total, first, order, length, square
+
+
+def _pooled_of(group: Int32, n_groups: int, starts: Int64, ends: Int64, said: Spoken) -> Pooled:
+    return Pooled(*_pooled_swept(group, n_groups, starts, ends, *said))
+
+
+@accelerated(_pooled_of)
+def pooled(group: Int32, n_groups: int, starts: Int64, ends: Int64, said: Spoken) -> Pooled:
+    """Pool windows by group.
+
+    Args:
+        group: int32[m], group of each window, negative for none.
+        n_groups: Number of groups.
+        starts: int64[m], ns.
+        ends: int64[m], ns.
+        said: What samples say of each window.
+
+    Returns:
+        The sums.
+    """
+    order = np.argsort(group, kind="stable")[np.count_nonzero(group < 0) :]
+    own = group[order]
+    length = (ends - starts)[order]
+    cells, valid, integral, covered, subsample = (column[order] for column in said)
+    ones, some = np.ones(order.size, np.int64), covered > 0
+    sums = np.zeros((_N_SUMS, n_groups), np.int64)
+    for row, values in zip(
+        sums, (ones, length, cells, valid, covered, some, subsample), strict=True
+    ):
+        np.add.at(row, own, values)
+    total, first = np.zeros(n_groups), np.full(n_groups, -1, np.int64)
+    np.add.at(total, own, integral)
+    first[own[::-1]] = order[::-1]
+    mean = np.divide(total, sums[COVERED], out=np.zeros(n_groups), where=sums[COVERED] > 0)
+    square = (integral - mean[own] * covered) ** 2
+    return Pooled(sums, total, first, order.astype(np.int32), length, square)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracekit.model.ncu import SHAPE
 from tracekit.numerics import intervals, numbering
-from tracekit.numerics.bootstrap import MIN_EACH, lost, median_ratio, thinned
+from tracekit.numerics.bootstrap import MIN_EACH, lost, median_ratio
 from tracekit.numerics.excess import assign_excess
 from tracekit.numerics.rows.overlapping import INSIDE, sides
 from tracekit.numerics.threads import each
@@ -184,7 +184,7 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
 
 def _compared(outside: NDArray[np.int64], inside: NDArray[np.int64], n_gpus: int) -> dict[str, Any]:
     """Durations of like work inside and outside of collectives; sums are means over GPUs."""
-    slowdown = median_ratio(thinned(outside), thinned(inside))
+    slowdown = median_ratio(outside, inside)
     return {
         "n_outside": outside.size,
         "n_inside": inside.size,

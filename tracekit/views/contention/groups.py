@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tracekit.numerics import intervals
 from tracekit.numerics.association import theil_sen
-from tracekit.numerics.bootstrap import lost, median_ratio, thinned
+from tracekit.numerics.bootstrap import lost, median_ratio
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
@@ -129,7 +129,7 @@ def _sortable(part: tuple[tuple[object, ...], pl.DataFrame]) -> tuple[tuple[bool
 def _timing(alone: pl.DataFrame, own: pl.DataFrame, near: pl.DataFrame) -> dict[str, object]:
     """Medians, slowdown, loss, bus bandwidth and start lag of one group."""
     base, cont = alone["transfer_ns"].to_numpy(), own["transfer_ns"].to_numpy()
-    slowdown = median_ratio(thinned(base), thinned(cont))
+    slowdown = median_ratio(base, cont)
     slope, at_zero = theil_sen(near["overlap_frac"].to_numpy(), near["transfer_ns"].to_numpy())
     base_ns = float(np.median(base)) if base.size else None
     cont_ns = float(np.median(cont)) if cont.size else None

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.numerics.bootstrap import Estimate, MedianRatios, median_ratios, thinned
+from tracekit.numerics.bootstrap import Estimate, MedianRatios, median_ratios
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.dependents import most_felt
 from tracekit.views.collectives.overlap import contention_cases
@@ -160,8 +160,8 @@ def _ratios(cases: pl.DataFrame, groups: pl.DataFrame) -> MedianRatios:
 
     below, above = transfers(keys, list(KEY), "alone"), transfers(of, own, "contended")
     ratios = median_ratios(
-        [thinned(values) for values in below],
-        [thinned(values) for values in above],
+        below,
+        above,
         of["_key"].to_numpy(),
     )
     return replace(ratios, n=np.array([values.size for values in above], np.int64))
