@@ -1,1 +1,1 @@
-"""wording."""
+"""How numbers, units and names are written, in verdicts and reports alike."""

@@ -1,1 +1,1 @@
-"""_collectives."""
+"""What the analyses of communication share: their tables and their wording."""

@@ -1,1 +1,1 @@
-"""rows."""
+"""Device rows, told apart by queue and kind, against windows of time."""

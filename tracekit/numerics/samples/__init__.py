@@ -1,1 +1,1 @@
-"""samples."""
+"""Sampled counters: the cell of time that each sample stands for, and sums over windows."""

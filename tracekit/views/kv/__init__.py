@@ -1,1 +1,1 @@
-"""kv."""
+"""The KV cache: records from markers, layout in memory, copies, use, out-of-memory messages."""

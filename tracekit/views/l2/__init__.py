@@ -1,1 +1,1 @@
-"""l2."""
+"""L2 hit rates of kernels and layers, sampled or counted by Nsight Compute."""

@@ -1,1 +1,1 @@
-"""launches."""
+"""From device work back to the host: launching call, range, layer and step."""

@@ -1,1 +1,1 @@
-"""nvtx."""
+"""NVTX rows as ranges, marks, markers of the injector and decoded payloads."""
