@@ -14,7 +14,7 @@ from tracekit.model.table import Table
 
 __all__ = ["SCHEMA_VERSION", "ClassShare", "Diagnosis", "GpuTime", "Overview", "Quality"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the JSON form; grows when a field changes meaning or goes away."""
 
 
@@ -102,7 +102,7 @@ class Overview:
         n_with_launch: Device rows whose launching call was recorded.
         n_steps: Steps found.
         step_groups: Step group label to (count, median GPU span in ns).
-        perspective: Sentences that every reader needs first ("the GPU is idle 93 % of ...").
+        perspective: Sentences that every reader needs first ("the GPU is idle 93% of ...").
     """
 
     has_device_activity: bool

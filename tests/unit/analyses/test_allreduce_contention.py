@@ -163,8 +163,8 @@ def test_bandwidth_is_named_when_dram_is_full(judge):
     assert (row["mechanism"], row["dram_cont_frac"]) == ("bandwidth", pytest.approx(0.88))
     finding = found["allreduce_contention/all-reduce-bandwidth"]
     assert "1.55x slower while device-to-device copies run" in finding.title
-    assert "memory bandwidth (DRAM 88 % busy" in finding.title
-    assert "272 us lost, 2.7 % of the 10.0 ms from first to last device work" in finding.title
+    assert "memory bandwidth (DRAM 88.0% busy" in finding.title
+    assert "272 us lost, 2.72% of the 10.0 ms from first to last device work" in finding.title
     assert finding.missing == ()
 
 
@@ -183,9 +183,9 @@ def test_f03_suffix_is_named_as_no_evidence(judge):
             30,
             30,
             "SM/scheduling",
-            "they share SMs, by elimination: memory and link have room (DRAM 30 %, link 30 % busy)",
+            "they share SMs, by elimination: memory and link have room (DRAM 30.0%, link 30.0%",
         ),
-        (30, 90, "link", "the GPU link is full (90 % busy)"),
+        (30, 90, "link", "the GPU link is full (90.0% busy)"),
         (30, None, "unknown", "candidate"),
     ],
 )
@@ -342,8 +342,8 @@ def test_b01_collectives_beside_opaque_graphs_are_bounds(judge):
         export.graph(100_000_000 + 20_000_000 * i, 120_000_000 + 20_000_000 * i)
     _, found = judge(export)
     bounds = next(iter(found.values())).caveats[-1]
-    assert "at least 0.48 %" in bounds
-    assert "up to 96 %" in bounds
+    assert "at least 0.48%" in bounds
+    assert "up to 95.7%" in bounds
 
 
 # Compute slowed by collectives.
@@ -368,7 +368,7 @@ def test_f13_compute_inside_collectives_against_the_same_outside(judge):
     assert row["slowdown_ratio"] == pytest.approx(1.763, abs=5e-4)
     assert (row["n_outside"], row["n_inside"], row["excess_ns"]) == (10, 10, 9_000_000)
     finding = found["allreduce_contention/slowed_compute"]
-    assert "1.76x as long inside collectives (1.18 ms alone, 2.08 ms beside)" in finding.title
+    assert "1.76x as long inside collectives (1.18 ms alone, 2.08 ms overlapping)" in finding.title
     assert finding.level is Level.WARN
     assert "Associated with" in finding.caveats[0]
 

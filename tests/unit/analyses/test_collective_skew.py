@@ -62,7 +62,7 @@ def test_late_kernels_are_the_reason(judge):
     finding = found["collective_skew/all-reduce"]
     assert finding.level is Level.CRITICAL
     assert "median skew 30.0 us, transfer 20.0 us; rank 0 waits" in finding.title
-    assert "rank 1 is late: its GEMMs take longer (100 % of rank 1's lateness)" in finding.title
+    assert "rank 1 is late: its GEMMs take longer (100% of rank 1's lateness)" in finding.title
     assert "Rank 1 is late, the others wait" in finding.advice
     # The first collective only shows how far apart the recordings began.
     assert frames["rank_waits"]["wait_ns"].to_list() == [23 * 30_000, 0]

@@ -285,7 +285,7 @@ def test_coarse_samples_leave_starvation_unknown_but_not_the_finding(judge):
     assert finding.level is not Level.UNKNOWN
     assert "starvation_ns" not in {m.name for m in finding.metrics}
     (said,) = [c for c in finding.caveats if "starved is unknown" in c]
-    assert "every 30 us" in said
+    assert "every 30.0 us" in said
     assert "--gpu-metrics-frequency=100000" in said
 
 

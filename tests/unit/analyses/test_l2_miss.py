@@ -158,7 +158,7 @@ def test_an_association_in_a_trace(diagnose):
     finding = found["association-gpu0"]
     assert finding.level is Level.WARN
     assert "misses are associated with" in finding.title
-    assert "+18 points" in finding.title
+    assert "+18.0 pp" in finding.title
     assert "Test it" in finding.advice
     assert "caus" not in finding.title
 
@@ -176,7 +176,7 @@ def test_without_markers_the_hit_rates_stand_alone(diagnose):
     finding = found["association-gpu0"]
     assert finding.level is Level.UNKNOWN
     assert "12% to" not in finding.title
-    assert "L2 hit rate 67% to 88% over 8 layers" in finding.title
+    assert "L2 hit rate 67.0% to 88.0% over 8 layers" in finding.title
     assert "no KV-cache markers" in finding.title
     assert finding.missing[0].command == "tracekit run -- YOUR_COMMAND"
     assert frames["associations"].is_empty()

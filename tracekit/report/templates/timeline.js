@@ -112,7 +112,7 @@ function createTimeline(into, raw) {
     if (row.series) {
       const i = lowerBound(row.series.s, ns) - 1;
       if (i < 0 || ns > row.series.s[i] + row.series.d[i]) return null;
-      return { at, row, i, text: `${row.series.label}: ${row.series.v[i] / 10} % of peak at ${moment(ns + data.origin, 1e3)}` };
+      return { at, row, i, text: `${row.series.label}: ${row.series.v[i] / 10}% of peak at ${moment(ns + data.origin, 1e3)}` };
     }
     const i = lowerBound(row.track.ends, ns - slack);
     if (i >= row.track.s.length || row.track.s[i] > ns + slack) return null;

@@ -22,7 +22,7 @@ function layout(data, width) {
     const from = y;
     if (gpu !== null) place({ heading: `GPU ${gpu}  ${data.gpus[gpu]}` }, HEADING - GAP);
     for (const track of tracks) place({ track, gpu, label: track.label }, BOX);
-    for (const one of series) place({ series: one, gpu, label: one.label, below: '0–100 % of peak' }, SERIES);
+    for (const one of series) place({ series: one, gpu, label: one.label, below: '0–100% of peak' }, SERIES);
     rows.push({ group: gpu, y: from, h: y - from });
   }
   return { rows, height: y + 2, gutter: above ? 0 : 176, above };
