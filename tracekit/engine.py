@@ -16,12 +16,13 @@ from tracekit import analyses, settings
 from tracekit.errors import UsageError
 from tracekit.io.source import Reader
 from tracekit.model.catalog import CATALOG, record_command
-from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.chart import Chart, Track
+from tracekit.model.diagnosis import Diagnosis, TimePart
 from tracekit.model.finding import Finding, Level, Missing, cap_by_confidence
 from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
-from tracekit.trace import Trace
+from tracekit.trace import Trace, View
 from tracekit.trace.analysis import Analysis
 from tracekit.views.counters.metrics import SAMPLED
 from tracekit.views.device.activity import used_gpus
@@ -33,6 +34,7 @@ __all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with
 
 Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
+_Drawn = tuple[Chart | None, tuple[Track, ...]]
 _DIGESTED = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can go."""
 _MANY_SAMPLES = 1_000_000
@@ -51,6 +53,7 @@ def analyze(
     redact: Redact = "no",
     memory_bytes: int | None = None,
     with_pictures: bool = False,
+    with_charts: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose one run.
@@ -66,7 +69,8 @@ def analyze(
         memory_bytes: Memory that may be used; None for half of what is free. Where the run does
             not fit, one thing is done at a time; where that is not enough, the longest part from
             its start that fits is analysed, and the answer says so.
-        with_pictures: Add the frames that timelines and maps are drawn from.
+        with_pictures: Add the timeline's frames and tracks, and the charts.
+        with_charts: Add the charts.
         progress: Told what is being done.
 
     Returns:
@@ -95,6 +99,7 @@ def analyze(
             params=params,
             redact=redact,
             with_pictures=with_pictures,
+            with_charts=with_charts,
             progress=progress,
         )
         origin = {"window_ns": None if window is None else list(window), "reader": reader}
@@ -109,6 +114,7 @@ def diagnose(
     params: Mapping[str, str] | None = None,
     redact: Redact = "no",
     with_pictures: bool = False,
+    with_charts: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose an opened run.
@@ -119,7 +125,8 @@ def diagnose(
         only: Names of the analyses to run; empty for all.
         params: ``analysis.name`` to its value as text.
         redact: What may be said of `params`; see `open_trace`.
-        with_pictures: Add the frames that timelines and maps are drawn from.
+        with_pictures: Add the timeline's frames and tracks, and the charts.
+        with_charts: Add the charts.
         progress: Told what is being done.
 
     Raises:
@@ -130,7 +137,8 @@ def diagnose(
     tell = progress or _silent
     chosen = {name: analyses.load(name) for name in names}
     drawn = PICTURES if with_pictures else ()
-    asked = {n: (a.views, a.tables) for n, a in chosen.items()}
+    with_charts = with_charts or with_pictures
+    asked = {n: (_views(a, with_charts=with_charts), a.tables) for n, a in chosen.items()}
     trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
     trace.progress(tell)
     tell("device activity")
@@ -141,14 +149,16 @@ def diagnose(
     together = partial(each, _called, most=at_once, stop=trace.stop)
     together(ahead)
 
-    def answered(name: str) -> _Answer:
+    def answered(name: str) -> tuple[_Answer, _Drawn]:
         tell(name)
         answer = run(chosen[name], trace, values[name])
+        picture = _drawn(chosen[name], answer[0], trace) if with_charts else (None, ())
         trace.done(name)
-        return answer
+        return answer, picture
 
     head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
-    answers: dict[str, _Answer] = dict(zip(names, found, strict=True))
+    answers: dict[str, _Answer] = {n: answer for n, (answer, _) in zip(names, found, strict=True)}
+    drawings: dict[str, _Drawn] = {n: picture for n, (_, picture) in zip(names, found, strict=True)}
     findings = [finding for _, found in answers.values() for finding in found]
     tell("data quality")
     return Diagnosis(
@@ -164,8 +174,31 @@ def diagnose(
         provenance=_provenance(redact, _sayable(params or {}, redact)),
         tables={name: analysis.results for name, analysis in chosen.items()},
         questions={name: analysis.question for name, analysis in chosen.items()},
+        time_parts=tuple(
+            p for n, (frames, _) in answers.items() for p in _parts(chosen[n], frames)
+        ),
+        charts={n: chart for n, (chart, _) in drawings.items() if chart is not None},
+        tracks=tuple(track for _, tracks in drawings.values() for track in tracks),
         pictures=pictures(trace) if with_pictures else {},
     )
+
+
+def _views(analysis: Analysis, *, with_charts: bool) -> tuple[View[Any], ...]:
+    return (*analysis.views, *(analysis.chart_views.values() if with_charts else ()))
+
+
+def _parts(analysis: Analysis, frames: Mapping[str, pl.DataFrame]) -> Sequence[TimePart]:
+    return analysis.time_parts(frames) if analysis.time_parts else ()
+
+
+def _drawn(analysis: Analysis, frames: Mapping[str, pl.DataFrame], trace: Trace) -> _Drawn:
+    """What an analysis has to show, nothing where its required tables are missing."""
+    if not all(trace.has(t) for t in analysis.requires):
+        return None, ()
+    narrow = trace.narrow((*analysis.requires, *analysis.uses))
+    more = {name: narrow.view(one) for name, one in analysis.chart_views.items()}
+    chart = analysis.chart({**frames, **more}) if analysis.chart else None
+    return chart, tuple(analysis.tracks(frames)) if analysis.tracks else ()
 
 
 def _called(task: Callable[[], Any]) -> Any:
