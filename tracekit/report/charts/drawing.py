@@ -51,7 +51,11 @@ class Dot:
 
 @dataclass(frozen=True)
 class Text:
-    """A line of text; `y` is its base line. `turned` reads upwards."""
+    """A line of text; `y` is its base line.
+
+    A `kind` of "name" or "heading" is darker, one with "over" keeps lines below it off its letters;
+    `turned` text reads upwards.
+    """
 
     x: float
     y: float
@@ -88,5 +92,5 @@ def _moved(shape: Shape, right: float, down: float) -> Shape:
 
 def text_width(words: str) -> float:
     """Return an estimate of the width of `words` in pixels, rather too wide than too narrow."""
-    ems = (0.38 if c in _NARROW else 0.92 if c in _WIDE or ord(c) > 0x2E80 else 0.61 for c in words)
+    ems = (0.4 if c in _NARROW else 1.0 if c in _WIDE or ord(c) > 0x2E80 else 0.645 for c in words)
     return TEXT_SIZE * sum(ems)

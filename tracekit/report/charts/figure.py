@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 
 from tracekit.model.chart import Chart
 from tracekit.report.charts import layout
@@ -39,7 +40,9 @@ _PENS: dict[str, dict[str, Any]] = {
     "whisker": {"color": LIGHT["fg"], "linewidth": 2 * _POINTS},
 }
 _WIDE_PEN = 2.4 * _POINTS
+_EDGE = 0.7 * _POINTS
 _HEADING_SIZE = 13.0
+_HALO = withStroke(linewidth=4 * _POINTS, foreground=LIGHT["bg"])
 
 
 def render(chart: Chart, form: str) -> bytes:
@@ -68,11 +71,9 @@ def _draw(axes: Axes, shape: Shape, order: int) -> None:
         case Box():
             corner = (shape.x, shape.y)
             colour, shade = LIGHT[shape.kind], shape.shade
-            axes.add_patch(
-                Rectangle(
-                    corner, shape.width, shape.height, fc=colour, alpha=shade, lw=0, zorder=order
-                )
-            )
+            box = Rectangle(corner, shape.width, shape.height, alpha=shade, zorder=order)
+            box.set(fc=colour, ec=LIGHT["muted"], lw=_EDGE if shape.kind == "idle" else 0)
+            axes.add_patch(box)
         case Dot():
             axes.plot(
                 [shape.x],
@@ -108,7 +109,8 @@ def _path(axes: Axes, path: Path, order: int) -> None:
 
 def _text(axes: Axes, text: Text, order: int) -> None:
     alignments = {"start": "left", "middle": "center", "end": "right"}
-    heading = text.kind == "heading"
+    kinds = set(text.kind.split())
+    heading = "heading" in kinds
     axes.text(
         text.x,
         text.y,
@@ -118,6 +120,7 @@ def _text(axes: Axes, text: Text, order: int) -> None:
         rotation=90 if text.turned else 0,
         fontsize=(_HEADING_SIZE if heading else TEXT_SIZE) * _POINTS,
         fontweight="bold" if heading else "normal",
-        color=LIGHT["fg" if text.kind else "muted"],
+        color=LIGHT["fg" if {"name", "heading"} & kinds else "muted"],
+        path_effects=[_HALO] if "over" in kinds else None,
         zorder=order,
     )

@@ -27,7 +27,7 @@ from tracekit.report.charts.drawing import (
     Text,
     text_width,
 )
-from tracekit.report.charts.palette import colour_class
+from tracekit.report.charts.palette import colour_name
 from tracekit.report.charts.scales import Scale, fitted, x_values, y_values
 from tracekit.wording.names import printable, shorten
 
@@ -40,7 +40,7 @@ _RIGHT, _TOP, _BOTTOM = 16.0, 12.0, 44.0
 _TITLE = 18.0
 _GAP = 20.0
 _LINE = 15.0
-_LABELS_FRAC = 0.3
+_LABELS_FRAC = 0.36
 """Labels of rows wider than this share of a panel stand above their row, not left of it."""
 _ROW, _ROW_BELOW_LABEL = 22.0, 36.0
 _BAR = 13.0
@@ -75,9 +75,12 @@ def panel_drawing(panel: Panel) -> Drawing:
     width = WIDE if panel.wide else SMALL
     frame, height, labels = _framed(panel, width)
     marks = [shape for mark in panel.marks for shape in _mark(mark, frame)]
-    ground = [s for s in marks if isinstance(s, Path) and s.kind == "rule"]
-    above = [s for s in marks if s not in ground]
-    shapes = (*_x_axis(frame), *labels, *ground, *above)
+    rules = [s for s in marks if isinstance(s, Path) and s.kind == "rule"]
+    above = [s for s in marks if s not in rules]
+    # Lines lie below texts, and texts below marks.
+    ticks = [s for s in labels if isinstance(s, Path)]
+    texts = [s for s in labels if s not in ticks]
+    shapes = (*_x_axis(frame), *ticks, *rules, *texts, *above)
     return Drawing(printable(panel.title), width, height, shapes)
 
 
@@ -109,7 +112,8 @@ def _framed_rows(
     labels = [printable(label) for label in rows.labels]
     widest = max((text_width(label) for label in labels), default=0.0)
     beside = widest <= _LABELS_FRAC * width
-    title = _LINE if rows.title else 0.0
+    named = any(isinstance(m, Rule) and m.label for m in panel.marks)
+    title = _LINE if rows.title or named else 0.0
     row_height = _ROW if beside else _ROW_BELOW_LABEL
     top = 4 + title
     bottom = top + row_height * len(labels) + 4
@@ -117,23 +121,23 @@ def _framed_rows(
     ends = (_end_width(panel), _RIGHT)
     y = Scale("", 0, 1, "", log=False)
     frame = _Frame(left, width - max(ends), top, bottom, x, y, rows=True, row_height=row_height)
-    shapes: list[Shape] = [Text(0, top - 5, rows.title, "start", "name")] if title else []
+    shapes: list[Shape] = [Text(0, top - 5, rows.title, "start", "name")] if rows.title else []
     for row, label in enumerate(labels):
         at = frame.up(row) + 4
         if beside:
             shapes.append(Text(left - 8, at, label, "end"))
         else:
-            shapes.append(_cut(0.0, at - _LINE - 2, label, width - 4))
+            shapes.append(_cut(0.0, at - _LINE - 2, label, width - 4, "over"))
     return frame, bottom + _BOTTOM, shapes
 
 
-def _cut(x: float, y: float, words: str, room: float) -> Text:
+def _cut(x: float, y: float, words: str, room: float, kind: str = "") -> Text:
     """Text no wider than `room`, the whole of it under the mouse where it was cut."""
     short, keep = words, len(words)
     while text_width(short) > room and keep > 4:
         keep = min(keep - 1, int(keep * room / text_width(short)))
         short = shorten(words, keep)
-    return Text(x, y, short, tip="" if short == words else words)
+    return Text(x, y, short, kind=kind, tip="" if short == words else words)
 
 
 def _end_width(panel: Panel) -> float:
@@ -178,25 +182,25 @@ def _mark(mark: Mark, frame: _Frame) -> list[Shape]:
                 )
                 for x0, y0, x1, y1 in mark.lines
             )
-            return [Path(pieces, f"run {colour_class(mark.role)}")]
+            return [Path(pieces, f"run {colour_name(mark.role)}")]
         case Rule():
             return _rule(mark, frame)
 
 
 def _bar(mark: Bar, frame: _Frame) -> list[Shape]:
     low, high = sorted((frame.across(mark.start), frame.across(mark.end)))
-    middle, kind = frame.up(mark.row), colour_class(mark.role)
+    middle, kind = frame.up(mark.row), colour_name(mark.role)
     width = max(0.5, high - low)
     shapes: list[Shape] = [
         Box(low, middle - _BAR / 2, width, _BAR, kind, mark.shade, printable(mark.tip))
     ]
     if mark.label:
-        shapes.append(Text(low + width + 5, middle + 4, printable(mark.label)))
+        shapes.append(Text(low + width + 5, middle + 4, printable(mark.label), kind="over"))
     return shapes
 
 
 def _point(mark: Point, frame: _Frame) -> list[Shape]:
-    x, y, kind = frame.across(mark.x), frame.up(mark.y), colour_class(mark.role)
+    x, y, kind = frame.across(mark.x), frame.up(mark.y), colour_name(mark.role)
     shapes: list[Shape] = []
     if mark.interval is not None:
         low, high = mark.interval
@@ -215,7 +219,7 @@ def _line(mark: Line, frame: _Frame) -> Path:
         corners = [(after[0], before[1]) for before, after in pairwise(places)]
         pairs = zip(places, [*corners, None], strict=True)
         places = [place for pair in pairs for place in pair if place is not None]
-    return Path((tuple(places),), f"run {colour_class(mark.role)}", printable(mark.tip))
+    return Path((tuple(places),), f"run {colour_name(mark.role)}", printable(mark.tip))
 
 
 def _rule(mark: Rule, frame: _Frame) -> list[Shape]:
@@ -224,12 +228,17 @@ def _rule(mark: Rule, frame: _Frame) -> list[Shape]:
         ends, place = ((frame.left, at), (frame.right, at)), (frame.right, at - 4)
     else:
         at = frame.across(mark.at)
-        ends, place = ((at, frame.top), (at, frame.bottom)), (at - 4, frame.top + 9)
+        ends, place = (
+            ((at, frame.top), (at, frame.bottom)),
+            (at - 4, frame.top - 4 if frame.rows else frame.top + 9),
+        )
     shapes: list[Shape] = [Path((ends,), "rule")]
     if mark.label:
         start = not mark.horizontal and place[0] - text_width(mark.label) < frame.left
         x = at + 4 if start else place[0]
-        shapes.append(Text(x, place[1], printable(mark.label), "start" if start else "end", "name"))
+        shapes.append(
+            Text(x, place[1], printable(mark.label), "start" if start else "end", "over name")
+        )
     return shapes
 
 
@@ -270,7 +279,7 @@ def _legend(keys: tuple[Key, ...], y: float) -> tuple[list[Shape], float]:
         needed = 16 + text_width(key.label) + 18
         if x and x + needed > WIDE:
             x, y = 0.0, y + _LINE + 2
-        shapes.append(Box(x, y - 9, 10, 10, colour_class(key.role), key.shade))
+        shapes.append(Box(x, y - 9, 10, 10, colour_name(key.role), key.shade))
         shapes.append(Text(x + 15, y, printable(key.label)))
         x += needed
     return shapes, y + _LINE + 4

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tracekit.model.chart import Role
 
-__all__ = ["DARK", "LIGHT", "NUMBERS", "colour_class", "fills", "light_only", "style"]
+__all__ = ["DARK", "LIGHT", "colour_name", "fills", "light_only", "style"]
 
 LIGHT = {
     "bg": "#ffffff",
@@ -16,6 +16,7 @@ LIGHT = {
     "muted": "#525b66",
     "line": "#d5dbe1",
     "idle": "#e7ebef",
+    "wait": "#aeb7c1",
     "c1": "#0072b2",
     "c2": "#e69f00",
     "c3": "#cc79a7",
@@ -34,6 +35,7 @@ DARK = {
     "muted": "#a3adb8",
     "line": "#2c343d",
     "idle": "#262d35",
+    "wait": "#5c6773",
     "c1": "#3d9fe0",
     "c2": "#e69f00",
     "c3": "#d68fb6",
@@ -46,25 +48,31 @@ DARK = {
     "c10": "#b394dd",
 }
 """The same names on dark ground."""
-NUMBERS = {
-    Role.COMMUNICATION: 1,
-    Role.MATRIX_PRODUCT: 2,
-    Role.ATTENTION: 3,
-    Role.DEQUANTISATION: 4,
-    Role.COPY: 5,
-    Role.OTHER_COMPUTE: 6,
-    Role.OPAQUE: 7,
-    Role.STEP: 8,
-    Role.WINDOW: 9,
-    Role.HOST: 10,
-    **{role: n for n, role in enumerate((r for r in Role if r.name.startswith("SERIES")), 1)},
+_NAMES = {
+    Role.COMMUNICATION: "c1",
+    Role.MATRIX_PRODUCT: "c2",
+    Role.ATTENTION: "c3",
+    Role.DEQUANTISATION: "c4",
+    Role.COPY: "c5",
+    Role.OTHER_COMPUTE: "c6",
+    Role.OPAQUE: "c7",
+    Role.STEP: "c8",
+    Role.WINDOW: "c9",
+    Role.HOST: "c10",
+    Role.WAIT: "wait",
+    Role.IDLE: "idle",
+    Role.SERIES_1: "c1",
+    Role.SERIES_2: "c2",
+    Role.SERIES_3: "c3",
+    Role.SERIES_4: "c4",
+    Role.SERIES_5: "c5",
+    Role.SERIES_6: "c6",
 }
-"""Role to the number of its colour; `Role.WAIT` and `Role.IDLE` are the colour ``idle``."""
 
 
-def colour_class(role: Role) -> str:
+def colour_name(role: Role) -> str:
     """Return the name of a role's colour, which is also its class in the style sheet."""
-    return f"c{NUMBERS[role]}" if role in NUMBERS else "idle"
+    return _NAMES[role]
 
 
 def style() -> str:
@@ -83,7 +91,7 @@ def style() -> str:
 
 def fills() -> str:
     """Return a class for every colour of data, filled with it, as CSS."""
-    names = (name for name in LIGHT if name == "idle" or name[1:].isdigit())
+    names = (name for name in LIGHT if name in _NAMES.values())
     return "".join(f".{n} {{ fill: var(--{n}); background: var(--{n}); }}\n" for n in names)
 
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from markupsafe import Markup
 
 from tracekit.model.chart import Chart
-from tracekit.report.charts.palette import colour_class
+from tracekit.report.charts.palette import colour_name
 from tracekit.report.charts.svg import panel_svg
 from tracekit.wording.names import printable
 
@@ -23,13 +23,13 @@ class Picture:
     Attributes:
         title: Heading.
         caption: How to read it.
-        legend: Label and class of each colour.
+        legend: Label, class of the colour, and its shade (0..1).
         groups: Whether panels stand beside each other, and (title, SVG) of each; in order.
     """
 
     title: str
     caption: str
-    legend: tuple[tuple[str, str], ...]
+    legend: tuple[tuple[str, str, float], ...]
     groups: tuple[tuple[bool, tuple[tuple[str, Markup], ...]], ...]
 
 
@@ -44,5 +44,5 @@ def _picture(chart: Chart) -> Picture:
         (not wide, tuple(("" if alone else printable(p.title), panel_svg(p)) for p in panels))
         for wide, panels in groupby(chart.panels, key=lambda p: p.wide)
     )
-    legend = tuple((printable(key.label), colour_class(key.role)) for key in chart.legend)
+    legend = tuple((printable(key.label), colour_name(key.role), key.shade) for key in chart.legend)
     return Picture(printable(chart.title), printable(chart.caption), legend, groups)

@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.model.chart import Role, Track, role_of_kind
 from tracekit.model.diagnosis import Diagnosis
-from tracekit.report.charts.palette import LIGHT, colour_class
+from tracekit.report.charts.palette import LIGHT, colour_name
 from tracekit.wording.names import printable, short_name
 
 __all__ = ["timeline"]
@@ -73,7 +73,7 @@ class _Texts:
 
     def kind(self, text: str, legend: str, role: Role) -> int:
         """Return the position of a kind."""
-        key = (printable(text), printable(legend), colour_class(role))
+        key = (printable(text), printable(legend), colour_name(role))
         return self.kinds.setdefault(key, len(self.kinds))
 
     def legend(self) -> list[list[str]]:

@@ -33,7 +33,7 @@ function palette() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(`--${name}`).trim();
   const colours = {};
-  const names = ['bg', 'fg', 'muted', 'line', 'panel', 'idle', 'edge', ...Array.from({ length: 10 }, (_, i) => `c${i + 1}`)];
+  const names = ['bg', 'fg', 'muted', 'line', 'panel', 'idle', 'wait', 'edge', ...Array.from({ length: 10 }, (_, i) => `c${i + 1}`)];
   for (const name of names) colours[name] = get(name);
   return colours;
 }
