@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 import tracekit
 from tracekit import analyses, settings
-from tracekit.errors import UsageError
+from tracekit.errors import TracekitError, UsageError
 from tracekit.io.source import Reader
 from tracekit.model.catalog import CATALOG, record_command
 from tracekit.model.chart import Chart, Track
@@ -23,7 +23,9 @@ from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
 from tracekit.trace import Trace, View
+from tracekit.trace.added import failed
 from tracekit.trace.analysis import Analysis
+from tracekit.trace.views import StoppedError
 from tracekit.views.counters.metrics import SAMPLED
 from tracekit.views.device.activity import used_gpus
 from tracekit.views.overview.pictures import PICTURES, pictures
@@ -34,12 +36,21 @@ __all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with
 
 Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
-_Drawn = tuple[Chart | None, tuple[Track, ...]]
 _DIGESTED = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can go."""
 _MANY_SAMPLES = 1_000_000
 """Fewer are read when somebody asks for them, if anybody does."""
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
+
+
+class _Outcome(NamedTuple):
+    """What one analysis found and has to show."""
+
+    frames: Mapping[str, pl.DataFrame]
+    findings: tuple[Finding, ...]
+    time_parts: tuple[TimePart, ...] = ()
+    chart: Chart | None = None
+    tracks: tuple[Track, ...] = ()
 
 
 def analyze(
@@ -149,17 +160,15 @@ def diagnose(
     together = partial(each, _called, most=at_once, stop=trace.stop)
     together(ahead)
 
-    def answered(name: str) -> tuple[_Answer, _Drawn]:
+    def answered(name: str) -> _Outcome:
         tell(name)
-        answer = run(chosen[name], trace, values[name])
-        picture = _drawn(chosen[name], answer[0], trace) if with_charts else (None, ())
+        outcome = _outcome(chosen[name], trace, values[name], with_charts=with_charts)
         trace.done(name)
-        return answer, picture
+        return outcome
 
     head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
-    answers: dict[str, _Answer] = {n: answer for n, (answer, _) in zip(names, found, strict=True)}
-    drawings: dict[str, _Drawn] = {n: picture for n, (_, picture) in zip(names, found, strict=True)}
-    findings = [finding for _, found in answers.values() for finding in found]
+    outcomes: dict[str, _Outcome] = dict(zip(names, found, strict=True))
+    findings = [finding for outcome in outcomes.values() for finding in outcome.findings]
     tell("data quality")
     return Diagnosis(
         reports=tuple(_in_order(r) for r in trace.reports),
@@ -168,17 +177,15 @@ def diagnose(
         overview=head,
         quality=trace.view(quality),
         findings=ranked(findings),
-        frames={name: frames for name, (frames, _) in answers.items()},
+        frames={name: outcome.frames for name, outcome in outcomes.items()},
         params={n: vars(values[n]) for n in names},
         unreadable=unreadable,
         provenance=_provenance(redact, _sayable(params or {}, redact)),
         tables={name: analysis.results for name, analysis in chosen.items()},
         questions={name: analysis.question for name, analysis in chosen.items()},
-        time_parts=tuple(
-            p for n, (frames, _) in answers.items() for p in _parts(chosen[n], frames)
-        ),
-        charts={n: chart for n, (chart, _) in drawings.items() if chart is not None},
-        tracks=tuple(track for _, tracks in drawings.values() for track in tracks),
+        time_parts=tuple(part for outcome in outcomes.values() for part in outcome.time_parts),
+        charts={n: o.chart for n, o in outcomes.items() if o.chart is not None},
+        tracks=tuple(track for outcome in outcomes.values() for track in outcome.tracks),
         pictures=pictures(trace) if with_pictures else {},
     )
 
@@ -187,18 +194,31 @@ def _views(analysis: Analysis, *, with_charts: bool) -> tuple[View[Any], ...]:
     return (*analysis.views, *(analysis.chart_views.values() if with_charts else ()))
 
 
-def _parts(analysis: Analysis, frames: Mapping[str, pl.DataFrame]) -> Sequence[TimePart]:
-    return analysis.time_parts(frames) if analysis.time_parts else ()
+def _outcome(analysis: Analysis, trace: Trace, params: Any, *, with_charts: bool) -> _Outcome:
+    """Run an analysis and draw what it found; a fault of another distribution's is its finding."""
+    try:
+        frames, findings = run(analysis, trace, params)
+        parts = tuple(analysis.time_parts(frames)) if analysis.time_parts else ()
+        outcome = _Outcome(frames, findings, parts)
+        return _with_chart(outcome, analysis, trace) if with_charts else outcome
+    except (TracekitError, StoppedError):
+        raise
+    except Exception as error:
+        if not analysis.source:
+            raise
+        return _Outcome({t.name: t.empty() for t in analysis.results}, (failed(analysis, error),))
 
 
-def _drawn(analysis: Analysis, frames: Mapping[str, pl.DataFrame], trace: Trace) -> _Drawn:
-    """What an analysis has to show, nothing where its required tables are missing."""
+def _with_chart(outcome: _Outcome, analysis: Analysis, trace: Trace) -> _Outcome:
+    """Add what there is to show, nothing where required tables are missing."""
     if not all(trace.has(t) for t in analysis.requires):
-        return None, ()
+        return outcome
     narrow = trace.narrow((*analysis.requires, *analysis.uses))
     more = {name: narrow.view(one) for name, one in analysis.chart_views.items()}
-    chart = analysis.chart({**frames, **more}) if analysis.chart else None
-    return chart, tuple(analysis.tracks(frames)) if analysis.tracks else ()
+    return outcome._replace(
+        chart=analysis.chart({**outcome.frames, **more}) if analysis.chart else None,
+        tracks=tuple(analysis.tracks(outcome.frames)) if analysis.tracks else (),
+    )
 
 
 def _called(task: Callable[[], Any]) -> Any:

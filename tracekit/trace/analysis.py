@@ -76,6 +76,7 @@ class Analysis:
             the frames given to `chart`. They are computed only where something is drawn.
         tracks: Pure function from the frames to tracks of the timeline.
         time_parts: Pure function from the frames to parts of the GPUs' communication time.
+        source: Distribution that adds it, set when it is loaded; "" for tracekit's own.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Analysis:
     chart_views: Mapping[str, View[pl.DataFrame]] = field(default_factory=dict)
     tracks: Callable[[Frames], Sequence[Track]] | None = None
     time_parts: Callable[[Frames], Sequence[TimePart]] | None = None
+    source: str = ""
 
     @property
     def uses(self) -> tuple[str, ...]:
