@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 from tracekit.model.catalog import CATALOG
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["failed", "loaded"]
 
 
-@cache
 def loaded(point: EntryPoint) -> Analysis:
     """Return the analysis of an entry point, a stand-in that says why where it cannot be used."""
     source = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
