@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
+from tracekit import analyses
 from tracekit.model.diagnosis import ClassShare, Diagnosis, GpuTime, Overview, Quality
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.model.inputs import Alignment, Gpu, Report
@@ -120,3 +123,12 @@ OPAQUE = replace(
     ),
 )
 """Ten kernels of 1 ms, one of them NCCL, beside ten opaque graph launches of 20 ms."""
+
+
+def frames_of(analysis: str, **rows: Sequence[Mapping[str, Any]]) -> dict[str, pl.DataFrame]:
+    """Return the result frames of an analysis: empty but for the given rows, other columns null."""
+    found = {table.name: table for table in analyses.load(analysis).results}
+    return {
+        name: table.conform(pl.DataFrame(rows[name])) if name in rows else table.empty()
+        for name, table in found.items()
+    }

@@ -128,17 +128,14 @@ def _communication(diagnosis: Diagnosis, time: GpuTime) -> str:
 
 
 def _waiting(diagnosis: Diagnosis, time: GpuTime) -> str:
-    """How much of the communication of a GPU is waiting for other ranks, where that is known."""
-    frames = diagnosis.frames.get("collective_skew", {})
-    waits, ranks = frames.get("rank_waits"), frames.get("ranks")
-    if waits is None or ranks is None or waits.is_empty():
+    """What communication of a GPU consists of, as far as an analysis knows it."""
+    parts = [p for p in diagnosis.time_parts if p.gpu == time.gpu]
+    if not parts:
         return "waiting for other ranks included"
-    here = ranks.filter(ranks["gpu"].eq_missing(time.gpu))["rank_id"]
-    own = waits.filter(waits["rank_id"].is_in(here.implode()))
-    waited = min(time.comm_ns, int((own["wait_ns"] + own["first_wait_ns"]).sum()))
-    comms = frames.get("communicators")
-    whole = comms is not None and bool((comms["status"] == "matched").all())
-    return f"of which {'' if whole else 'at least '}{duration(waited)} waiting for other ranks"
+    least = (
+        ("at least " if p.is_least else "", min(time.comm_ns, p.time_ns), p.label) for p in parts
+    )
+    return "of which " + ", ".join(f"{word}{duration(ns)} {label}" for word, ns, label in least)
 
 
 def _part(part_ns: int, whole_ns: int) -> str:

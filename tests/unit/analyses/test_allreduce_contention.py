@@ -6,8 +6,11 @@ import pytest
 
 from tests.communication import ALL_REDUCE, collective, ranks_export, told_ranks
 from tests.communication import COMM as COMM_ID
+from tests.diagnoses import frames_of
 from tracekit.analyses import load
+from tracekit.analyses.allreduce_contention.chart import chart, tracks
 from tracekit.engine import run
+from tracekit.model.chart import Point, Role, Rule
 from tracekit.model.finding import Level, cap_by_confidence
 from tracekit.numerics.association import theil_sen
 from tracekit.numerics.bootstrap import median_ratios
@@ -397,3 +400,36 @@ def test_processes_that_share_a_gpu_lower_the_confidence(judge):
     (finding,) = found.values()
     assert finding.confidence.value <= 0.5
     assert "take turns" in finding.confidence.why
+
+
+def test_the_chart_shows_slowdowns_with_their_intervals():
+    row = {
+        "op": "AllReduce",
+        "bytes": 1_000_000,
+        "partner": "gemm",
+        "slowdown_ratio": 1.5,
+        "slowdown_lo_ratio": 1.25,
+        "slowdown_hi_ratio": 2.0,
+    }
+    unknown = {**row, "partner": "memcpy DtoD", "slowdown_lo_ratio": None}
+    drawn = chart(frames_of("allreduce_contention", groups=[unknown, row]))
+    [panel] = drawn.panels
+    assert panel.y.labels == (
+        "AllReduce 1.00 MB beside gemm",
+        "AllReduce 1.00 MB beside memcpy DtoD",
+    )
+    rule, *points = panel.marks
+    assert rule == Rule(1.0)
+    assert [(p.x, p.y, p.role, p.interval) for p in points if isinstance(p, Point)] == [
+        (1.5, 0, Role.MATRIX_PRODUCT, (1.25, 2.0)),
+        (1.5, 1, Role.COPY, None),
+    ]
+    assert chart(frames_of("allreduce_contention")) is None
+
+
+def test_windows_are_a_track_of_the_timeline():
+    window = {"gpu": 0, "start_ns": 5, "end_ns": 9, "comm": "AllReduce", "corunners": None}
+    [track] = tracks(frames_of("allreduce_contention", windows=[window]))
+    assert track.spans.rows() == [(0, 5, 9, "contention window", "AllReduce beside other work")]
+    assert (track.roles, track.shaded) == ({"contention window": Role.WINDOW}, True)
+    assert tracks(frames_of("allreduce_contention")) == ()

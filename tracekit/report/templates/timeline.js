@@ -27,8 +27,8 @@ function createTimeline(into, raw) {
   data.marks.slice(0, 3).forEach((mark, i) => tools.append(
     button(`Worst window ${data.marks.length > 1 ? i + 1 : ''}`.trim(), mark.title, () => around(mark.s, mark.s + mark.d, mark.title))));
   tools.append(range);
-  const legend = make('ul', { className: 'legend' }, ...data.legend.map(([label, number]) =>
-    make('li', {}, make('span', { className: `key c${number}`, 'aria-hidden': 'true' }), label)));
+  const legend = make('ul', { className: 'legend' }, ...data.legend.map(([label, colour]) =>
+    make('li', {}, make('span', { className: `key ${colour}`, 'aria-hidden': 'true' }), label)));
   const help = make('p', { className: 'tl-help' }, 'Click, then the wheel zooms (or Ctrl and wheel). Keys: ');
   HELP.forEach(([key, what]) => help.append(make('kbd', {}, key), ` ${what}  `));
   into.append(make('div', { className: 'tl' }, tools, scroll, make('div', { className: 'tl-foot' }, said, legend, help)));
