@@ -64,18 +64,17 @@ def split_name(name: str) -> NameParts:
     if _MANGLED.match(name):
         return _split_mangled(name)
     name = _RETURN_TYPE.sub("", ANONYMOUS.sub("anonymous", OPERATOR.sub("operator", name)))
+    is_cxx = "<" in name or "(" in name
     head, inner = [""], [""]
     for text, is_inner in _segments(name):
         if is_inner:
             inner.append(text)
             continue
-        # A blank outside all brackets ends a return type, whose templates are no evidence.
-        before, blank, text = text.rstrip().rpartition(" ") if "<" in name or "(" in name else (
-            "", "", text
-        )
-        if blank:
+        own = text.rstrip()
+        blank = own.rfind(" ") if is_cxx else -1
+        if blank >= 0:  # outside all brackets it ends a return type, whose templates do not count
             head, inner = [""], [""]
-        head.append(text)
+        head.append(own[blank + 1 :])
     return _parts("".join(head).strip().split("::"), "".join(inner))
 
 
