@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from importlib import resources
 from itertools import product
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from tracekit.model.kernels.kinds import KernelKind
@@ -16,7 +16,7 @@ from tracekit.model.kernels.parts import NameParts
 __all__ = ["Rule", "Rules", "load_rules", "split_words"]
 
 Search: TypeAlias = Callable[[str], re.Match[str] | None]
-_FILE = "rules.toml"
+_FILE = Path(__file__).with_name("rules.toml")
 _WORDS = re.compile(r"(?:[a-z0-9_:]|_\?)+")
 _PIECES = re.compile(r"_\?|[a-z0-9:]+|_").findall
 
@@ -130,8 +130,7 @@ def load_rules() -> Rules:
     """Return the table, read from the package once."""
     import tomllib  # a report without kernels needs no table
 
-    text = resources.files(__package__).joinpath(_FILE).read_text(encoding="utf-8")
-    table = tomllib.loads(text)
+    table = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     return Rules(
         tuple(Rule(row) for row in table["rule"]),
         tuple((family, re.compile(pattern)) for family, pattern in table["families"].items()),
