@@ -34,7 +34,8 @@ from tracekit.model.kernels.parts import split_name
         ("void ns::shift<&ns::operator<< <int>, 3>(int)", "shift", "ns"),
         ("_ZN5flash16flash_fwd_kernelIiEEvT_", "flash_fwd_kernel", "flash"),
         ("triton_poi_fused_add_0", "triton_poi_fused_add_0", ""),
-        ("foo<unfinished", "foo", ""),
+        ("void ns::foo<unfinished, std::arr", "foo", "ns"),
+        ("void ns::foo<int>(float const*, unfin", "foo", "ns"),
         ("", "", ""),
     ],
 )

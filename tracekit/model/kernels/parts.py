@@ -82,7 +82,7 @@ def _segments(name: str) -> Iterator[tuple[str, bool]]:
     """Pieces of a demangled name up to its call arguments: text, and whether it is of a template.
 
     A bracket closes only what it opened, so that the arrow of ``decltype(x)->y`` and the comparison
-    of ``enable_if<((4)>(3))>`` end nothing. A name that a bracket is missing in is cut there.
+    of ``enable_if<((4)>(3))>`` end nothing. Names cut short are common: what an open bracket holds ends with them.
     """
     closing: list[str] = []
     at = start = 0
@@ -108,10 +108,10 @@ def _segments(name: str) -> Iterator[tuple[str, bool]]:
                 yield "lambda", False
             if bracket == ")":
                 at = name.index("::", at)
-    if closing:
-        yield name[start:], closing[0] == ">"
-    else:
+    if not closing:
         yield name[at:], False
+    elif closing[0] == ">":
+        yield name[start:], True
 
 
 def _parts(components: list[str], inner: str) -> NameParts:
