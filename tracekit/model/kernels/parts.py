@@ -82,7 +82,8 @@ def _segments(name: str) -> Iterator[tuple[str, bool]]:
     """Pieces of a demangled name up to its call arguments: text, and whether it is of a template.
 
     A bracket closes only what it opened, so that the arrow of ``decltype(x)->y`` and the comparison
-    of ``enable_if<((4)>(3))>`` end nothing. Names cut short are common: what an open bracket holds ends with them.
+    of ``enable_if<((4)>(3))>`` end nothing. Names cut short are common: what an open bracket holds
+    ends with them.
     """
     closing: list[str] = []
     at = start = 0
