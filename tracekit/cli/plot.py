@@ -46,14 +46,16 @@ def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) 
     check_places([output], reports)
     with progress() as tell:
         from tracekit import analyses, engine
+        from tracekit.opening import OpenOptions
         from tracekit.report import figure
 
         answer = engine.analyze(
             reports,
             only=[name],
             params=merged_params(options["params"], None),
-            window=options["window"],
-            redact="yes" if options["redact"] else "no",
+            options=OpenOptions(
+                window_ns=options["window"], redact="yes" if options["redact"] else "no"
+            ),
             progress=tell,
         )
     analysis = analyses.load(name)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from tracekit import engine
-from tracekit.engine import Redact
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Finding
+from tracekit.opening import OpenOptions, Redact
 from tracekit.report import document, markdown
 from tracekit.report.page import html
 
@@ -165,7 +166,9 @@ def write(
         for name, (_, private) in _FORMS.items()
     }
     for mode in sorted(set(modes.values())):
-        answers[mode] = engine.analyze(paths, **keywords, redact=mode, with_pictures=True)
+        options = replace(keywords.get("options", OpenOptions()), redact=mode)
+        given = {**keywords, "options": options}
+        answers[mode] = engine.analyze(paths, **given, with_pictures=True)
     for name, mode in modes.items():
         text = _FORMS[name][0](answers[mode], top=top)
         Path(place(name)).write_text(text, encoding="utf-8")

@@ -9,7 +9,7 @@ from tests.builders import Export
 from tracekit.errors import InputError
 from tracekit.recipe.outputs import headlines, write
 
-KEYWORDS = {"only": ("dequant_stall",), "params": {}, "window": None, "salvage": False}
+KEYWORDS = {"only": ("dequant_stall",), "params": {}}
 PRIVATE = "bobby decode step=1"
 FILES = {"diagnosis.json", "diagnosis.html", "diagnosis.md"}
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.analyses.l2_miss.association import associate, judge, with_holm
-from tracekit.analyses.l2_miss.counted import VIEWS, counted_kernels, counted_layers, matching
+from tracekit.analyses.l2_miss.counted import counted_kernels, counted_layers, matching
 from tracekit.analyses.l2_miss.tables import (
     ASSOCIATIONS,
     COUNTERS,
@@ -194,17 +194,12 @@ def plot(frames: Frames, axes: Any) -> None:
     axes.set_ylabel("sampled L2 hit rate (share, 0..1); labels: layer")
 
 
-_VIEWS = (
-    *(kernel_hits, hit_counters, kernel_names, kv_of_layers, ranges, recording),
-    *VIEWS,
-)
 ANALYSIS = Analysis(
     name="l2_miss",
     question="Which kernels and layers miss the L2, and is that associated with the KV layout?",
     requires=(),
     needs="sampled L2 hit rates, or an Nsight Compute page given beside the report",
     record="tracekit run --metrics l2 -o run -- YOUR_COMMAND",
-    views=_VIEWS,
     params=Params,
     results=(
         *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY),
