@@ -64,12 +64,6 @@ def analyze(
     Raises:
         UsageError: An analysis or parameter does not exist or has a wrong value.
         InputError: No input can be used.
-
-    Example:
-        >>> import tracekit
-        >>> diagnosis = tracekit.analyze("fixtures/int4_dequant.sqlite.xz")
-        >>> diagnosis.worst
-        <Level.CRITICAL: 'critical'>
     """
     _, chosen = settings.parse(_chosen(only), params or {}, options.settings)
     (progress or _silent)("opening")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["as_html", "as_text"]
 
 _WIDTH, _MOST = 79, 12
+_UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 _COLORS = {"critical": "#b3261e", "warn": "#8a5a00", "ok": "#1b6e3c", "unknown": "#5f6368"}
 
 
@@ -28,10 +29,11 @@ def as_text(diagnosis: Diagnosis) -> str:
 
 def as_html(diagnosis: Diagnosis) -> str:
     """Return head, findings and advice as a fragment that needs no file, script or style sheet."""
+    cell = '<td style="text-align:left">'
     rows = "".join(
-        f'<tr><td style="text-align:left;color:{_COLORS[f.level.value]}"><b>{f.level.value}</b></td>'
-        f'<td style="text-align:left">{_safe(f.title)}<br><small>{_safe(f.advice)}</small></td>'
-        f'<td style="text-align:left">{f.confidence.label if f.confidence else ""}</td></tr>'
+        f'<tr>{cell}<b style="color:{_COLORS[f.level.value]}">{f.level.value}</b></td>'
+        f"{cell}{_safe(f.title)}<br><small>{_safe(f.advice)}</small></td>"
+        f"{cell}{f.confidence.label if f.confidence else ''}</td></tr>"
         for f in diagnosis.findings
     )
     names = ("", "finding", "confidence")
@@ -59,6 +61,4 @@ def _safe(text: str) -> str:
 
 def _printable(text: str) -> str:
     """Names come from the profiled program and may hold anything."""
-    return "".join(
-        c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text
-    )
+    return "".join(c if c.isprintable() or c.isspace() else _UNPRINTABLE for c in text)

@@ -40,7 +40,7 @@ def _column(column: pl.Series) -> Any:
     if dtype.is_integer() or dtype == pl.Boolean:
         if not column.null_count():
             return column.to_numpy()
-        name = "boolean" if dtype == pl.Boolean else str(dtype)
+        name: Any = "boolean" if dtype == pl.Boolean else str(dtype)
         return pd.array(column.to_list(), dtype=name)
     if isinstance(dtype, pl.Enum):
         known = dtype.categories.to_list()
