@@ -175,7 +175,7 @@ def _silent(_: str) -> None:
 
 
 def run(analysis: Analysis, trace: Trace, params: Any) -> _Answer:
-    """Run one analysis on a trace narrowed to the tables that it declares.
+    """Run one analysis on a trace narrowed to the tables that it requires and reaches.
 
     Returns:
         Its checked frames (empty ones when required tables are missing) and its findings.
