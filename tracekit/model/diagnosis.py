@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from tracekit.model import outline, pandas_frames
 from tracekit.model.finding import Finding, Level
 from tracekit.model.inputs import Alignment, Gpu, Report
 from tracekit.model.table import Table
@@ -176,14 +175,20 @@ class Diagnosis:
         Raises:
             KeyError: There is no such analysis or result.
         """
+        from tracekit.model.pandas_frames import to_pandas
+
         frame = self.frames[analysis][table]
         known = {t.name: t for t in self.tables.get(analysis, ())}
-        return known[table].to_pandas(frame) if table in known else pandas_frames.to_pandas(frame)
+        return known[table].to_pandas(frame) if table in known else to_pandas(frame)
 
     def __repr__(self) -> str:
         """Return the head and a line a finding."""
-        return outline.as_text(self)
+        from tracekit.model.outline import as_text
+
+        return as_text(self)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        return outline.as_html(self)
+        from tracekit.model.outline import as_html
+
+        return as_html(self)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from tracekit.model.pandas_frames import to_pandas
-
 if TYPE_CHECKING:
     import pandas as pd
     from polars._typing import PolarsDataType
@@ -92,6 +90,8 @@ class Table:
         Args:
             frame: Has the table's columns, or some of them.
         """
+        from tracekit.model.pandas_frames import to_pandas
+
         units = {c.name: c.unit for c in self.columns if c.unit and c.name in frame.columns}
         docs = {c.name: c.doc for c in self.columns if c.doc and c.name in frame.columns}
         return to_pandas(frame, {"units": units, "docs": docs})

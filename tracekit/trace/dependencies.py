@@ -96,17 +96,18 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 def _values(names: tuple[str, ...], scope: Mapping[str, Any]) -> Iterator[Any]:
     """What the names of a code may stand for, the items of containers one by one."""
     for name in names:
-        value = scope.get(name)
-        match value:
-            case ModuleType() if value.__name__.startswith(_FOLLOWED):
-                attributes = vars(value)
-                yield from (attributes[n] for n in names if n in attributes)
-            case tuple() | list() | set() | frozenset():
-                yield from value
-            case dict():
-                yield from value.values()
-            case _:
-                yield value
+        if name not in scope:
+            continue  # most are attributes
+        value = scope[name]
+        if isinstance(value, tuple | list | set | frozenset):
+            yield from value
+        elif isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, ModuleType) and value.__name__.startswith(_FOLLOWED):
+            attributes = vars(value)
+            yield from (attributes[n] for n in names if n in attributes)
+        else:
+            yield value
 
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:
