@@ -6,21 +6,24 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 import tracekit
 from tracekit import analyses, settings
-from tracekit.errors import UsageError
+from tracekit.errors import TracekitError, UsageError
 from tracekit.model.catalog import CATALOG, record_command
-from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.chart import Chart, Track
+from tracekit.model.diagnosis import Diagnosis, TimePart
 from tracekit.model.finding import Finding, Level, Missing, cap_by_confidence
 from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
 from tracekit.opening import OpenOptions, Paths, Redact, open_trace
-from tracekit.trace import Trace
+from tracekit.trace import Trace, View
+from tracekit.trace.added import failed
 from tracekit.trace.analysis import Analysis
+from tracekit.trace.views import StoppedError
 from tracekit.views.counters.metrics import counters, sampled
 from tracekit.views.device.activity import used_gpus
 from tracekit.views.overview.pictures import PICTURES, pictures
@@ -38,6 +41,16 @@ _MANY_SAMPLES = 1_000_000
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
+class _Outcome(NamedTuple):
+    """What one analysis found and has to show."""
+
+    frames: Mapping[str, pl.DataFrame]
+    findings: tuple[Finding, ...]
+    time_parts: tuple[TimePart, ...] = ()
+    chart: Chart | None = None
+    tracks: tuple[Track, ...] = ()
+
+
 def analyze(
     paths: Paths,
     *,
@@ -45,6 +58,7 @@ def analyze(
     params: Mapping[str, str] | None = None,
     options: OpenOptions = OpenOptions(),  # noqa: B008 - frozen
     with_pictures: bool = False,
+    with_charts: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose one run.
@@ -55,7 +69,8 @@ def analyze(
         only: Names of the analyses to run; empty for all.
         params: ``analysis.name`` or a global setting to its value as text.
         options: How the run is opened: which part of it, with which memory, what may be shown.
-        with_pictures: Add the frames that timelines and maps are drawn from.
+        with_pictures: Add the timeline's frames and tracks, and the charts.
+        with_charts: Add the charts.
         progress: Called with what is being done.
 
     Returns:
@@ -74,6 +89,7 @@ def analyze(
             params=params,
             redact=options.redact,
             with_pictures=with_pictures,
+            with_charts=with_charts,
             progress=progress,
         )
         window = options.window_ns
@@ -88,6 +104,7 @@ def diagnose(
     params: Mapping[str, str] | None = None,
     redact: Redact = "no",
     with_pictures: bool = False,
+    with_charts: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose an opened run.
@@ -97,7 +114,8 @@ def diagnose(
         only: Names of the analyses to run; empty for all.
         params: ``analysis.name`` to its value as text.
         redact: What may be shown of `params`, see `OpenOptions`.
-        with_pictures: Add the frames that timelines and maps are drawn from.
+        with_pictures: Add the timeline's frames and tracks, and the charts.
+        with_charts: Add the charts.
         progress: Called with what is being done.
 
     Raises:
@@ -108,7 +126,8 @@ def diagnose(
     report = progress or _silent
     chosen = {name: analyses.load(name) for name in names}
     drawn = PICTURES if with_pictures else ()
-    parts = {n: (a.views, a.tables) for n, a in chosen.items()}
+    with_charts = with_charts or with_pictures
+    parts = {n: (_views(a, with_charts=with_charts), a.tables) for n, a in chosen.items()}
     trace.plan({**parts, "": ((overview, quality, used_gpus, *drawn), ())})
     trace.report_progress(report)
     report("device activity")
@@ -118,15 +137,15 @@ def diagnose(
     together = partial(each, _called, most=trace.memory.at_once, stop=trace.stop)
     together(first)
 
-    def answered(name: str) -> _Answer:
+    def answered(name: str) -> _Outcome:
         report(name)
-        answer = run(chosen[name], trace, values[name])
+        outcome = _outcome(chosen[name], trace, values[name], with_charts=with_charts)
         trace.finish(name)
-        return answer
+        return outcome
 
     head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
-    answers: dict[str, _Answer] = dict(zip(names, found, strict=True))
-    findings = [finding for _, found in answers.values() for finding in found]
+    outcomes: dict[str, _Outcome] = dict(zip(names, found, strict=True))
+    findings = [finding for outcome in outcomes.values() for finding in outcome.findings]
     report("data quality")
     return Diagnosis(
         reports=tuple(_in_order(r) for r in trace.reports),
@@ -135,13 +154,47 @@ def diagnose(
         overview=head,
         quality=trace.view(quality),
         findings=ranked(findings),
-        frames={name: frames for name, (frames, _) in answers.items()},
+        frames={name: outcome.frames for name, outcome in outcomes.items()},
         params={n: vars(values[n]) for n in names},
         unreadable=trace.unreadable,
         provenance=_provenance(redact, _shown(params or {}, redact)),
         tables={name: analysis.results for name, analysis in chosen.items()},
         questions={name: analysis.question for name, analysis in chosen.items()},
+        time_parts=tuple(part for outcome in outcomes.values() for part in outcome.time_parts),
+        charts={n: o.chart for n, o in outcomes.items() if o.chart is not None},
+        tracks=tuple(track for outcome in outcomes.values() for track in outcome.tracks),
         pictures=pictures(trace) if with_pictures else {},
+    )
+
+
+def _views(analysis: Analysis, *, with_charts: bool) -> tuple[View[Any], ...]:
+    return (*analysis.views, *(analysis.chart_views.values() if with_charts else ()))
+
+
+def _outcome(analysis: Analysis, trace: Trace, params: Any, *, with_charts: bool) -> _Outcome:
+    """Run an analysis and draw what it found; a fault of another distribution's is its finding."""
+    try:
+        frames, findings = run(analysis, trace, params)
+        parts = tuple(analysis.time_parts(frames)) if analysis.time_parts else ()
+        outcome = _Outcome(frames, findings, parts)
+        return _with_chart(outcome, analysis, trace) if with_charts else outcome
+    except (TracekitError, StoppedError):
+        raise
+    except Exception as error:
+        if not analysis.source:
+            raise
+        return _Outcome({t.name: t.empty() for t in analysis.results}, (failed(analysis, error),))
+
+
+def _with_chart(outcome: _Outcome, analysis: Analysis, trace: Trace) -> _Outcome:
+    """Add what there is to show, nothing where required tables are missing."""
+    if not all(trace.has(t) for t in analysis.requires):
+        return outcome
+    narrow = trace.narrow((*analysis.requires, *analysis.uses))
+    more = {name: narrow.view(one) for name, one in analysis.chart_views.items()}
+    return outcome._replace(
+        chart=analysis.chart({**outcome.frames, **more}) if analysis.chart else None,
+        tracks=tuple(analysis.tracks(outcome.frames)) if analysis.tracks else (),
     )
 
 

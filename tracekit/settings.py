@@ -8,6 +8,7 @@ from typing import Any
 
 from tracekit import analyses
 from tracekit.errors import UsageError
+from tracekit.model.kernels import Classifier
 from tracekit.trace.params import Settings, parameters
 
 __all__ = ["SETTINGS", "parse"]
@@ -15,7 +16,7 @@ __all__ = ["SETTINGS", "parse"]
 SETTINGS = tuple(
     replace(p, name=p.name.replace("_", ".", 1)) for p in parameters(Settings) if p.help
 )
-"""Settings that every analysis shares; ``kernels.KIND=REGEX`` (a class override) comes on top."""
+"""Settings that every analysis shares; ``kernels.CLASS=REGEX``, any class, comes on top."""
 _EDGES = ("leading", "trailing")
 _BEYOND = 2.0**53
 """No number of any unit in use is as large; times and sizes stay within 64 bits."""
@@ -35,7 +36,7 @@ def parse(
         settings: What holds where `given` says nothing.
 
     Raises:
-        UsageError: A name does not exist, or a value has the wrong type.
+        UsageError: A name or kernel class does not exist, or a value has the wrong type.
     """
     known = {p.name for p in SETTINGS}
     changed: dict[str, Any] = {}
@@ -49,6 +50,7 @@ def parse(
             overrides.append((name, text))
         else:
             values.setdefault(group, {})[name] = _value(group, name, text)
+    Classifier(overrides)  # refuses what it cannot use
     if overrides:
         changed["kernel_overrides"] = tuple(overrides)
     params = {n: analyses.load(n).params(**values.get(n, {})) for n in names}

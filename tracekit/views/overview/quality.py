@@ -12,6 +12,7 @@ from tracekit.views.device.activity import activity, queues
 from tracekit.views.launches.attribution import attribution
 from tracekit.views.nvtx.ranges import range_faults
 from tracekit.views.overview.totals import UNCLASSIFIED_WORTH_SAYING, overview
+from tracekit.wording.numbers import moment, share, size
 
 __all__ = ["quality", "scrubbed"]
 
@@ -67,8 +68,8 @@ def _cut(trace: Trace) -> Iterator[Quality]:
         low, high = trace.memory.cut_ns
         allowed_bytes = trace.memory.allowed_bytes or 0
         text = (
-            f"only {low / 1e9:.3f}-{high / 1e9:.3f} s was analysed: the whole run does not fit into"
-            f" {allowed_bytes / 1e9:.2f} GB of memory"
+            f"only {moment(low)} to {moment(high)} was analysed: the whole run does not fit into"
+            f" {size(allowed_bytes)} of memory"
         )
         yield Quality(Level.WARN, text, hint="allow more with --memory, or choose a --window")
 
@@ -111,10 +112,10 @@ def _dropped(trace: Trace) -> Iterator[Quality]:
 
 
 def _names(trace: Trace) -> Iterator[Quality]:
-    share = overview(trace).unclassified_frac
-    if share is not None and share > UNCLASSIFIED_WORTH_SAYING:
-        text = f"{share:.1%} of kernel time is unclassified: shares by class are lower bounds"
-        yield Quality(Level.WARN, text)
+    unclassified = overview(trace).unclassified_frac
+    if unclassified is not None and unclassified > UNCLASSIFIED_WORTH_SAYING:
+        text = f"{share(unclassified)} of kernel time is unclassified"
+        yield Quality(Level.WARN, f"{text}: shares by class are lower bounds")
     n = range_faults(trace).dangling
     if n:
         yield Quality(Level.WARN, f"{n} NVTX rows name a string that the file does not hold", n)
@@ -156,9 +157,9 @@ def _launches(trace: Trace) -> Iterator[Quality]:
     others = int(by_other.sum())
     if others:
         length = (work["end_ns"] - work["start_ns"]).to_numpy()
-        share = length[by_other.to_numpy()].sum() / (length.sum() or 1)
+        time_frac = length[by_other.to_numpy()].sum() / (length.sum() or 1)
         text = (
-            f"{others} device records ({share:.1%} of device time) are unattributed:"
+            f"{others} device records ({share(time_frac)} of device time) are unattributed:"
             " launched by another thread than the one with the open range"
         )
         yield Quality(Level.OK, text, others)
