@@ -35,7 +35,7 @@ WAITS = pl.Schema(
 )
 
 
-@view("sync", "event_records", "runtime")
+@view
 def event_waits(trace: Trace) -> pl.DataFrame:
     """Return every wait of a stream for an event.
 
@@ -107,7 +107,7 @@ class _Launches(NamedTuple):
     elsewhere: NDArray[np.bool_]
 
 
-@view("runtime", of=[activity, device_ids, queues])
+@view
 def _calls(trace: Trace) -> _Calls:
     """The host call that launched each row of `activity`.
 
@@ -142,7 +142,7 @@ def _places(rows: pl.DataFrame, table: pl.DataFrame, keys: list[str]) -> Int32:
     return found["_place"].fill_null(_NONE).to_numpy()
 
 
-@view("runtime", of=[_calls, range_scopes, range_threads])
+@view
 def _launches(trace: Trace) -> _Launches:
     """Look for the ranges around the calls: those are nearly in order of time, unlike the work."""
     calls, scopes, known = _calls(trace), range_scopes(trace), range_threads(trace)
@@ -199,7 +199,7 @@ def _picked(columns: pl.DataFrame, rows: Int32) -> pl.DataFrame:
     return columns[_or_null(rows)]
 
 
-@view("graph_nodes", of=[activity, device_ids, queues, range_scopes, range_threads])
+@view
 def _capture_layer(trace: Trace) -> pl.Series | None:
     """Layer of graph kernels, from the range that was open when their node was captured.
 
@@ -248,7 +248,7 @@ def _capture_layer(trace: Trace) -> pl.Series | None:
     return work.join(by_node, on=keys, how="left", maintain_order="left").get_column("layer")
 
 
-@view("runtime", of=[_launches, _capture_layer, range_scopes, ranges, step_ranges])
+@view
 def attribution(trace: Trace) -> pl.DataFrame:
     """Return where on the host each row of `activity` comes from.
 
@@ -280,7 +280,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
     return _picked(calls, launches.call).hstack(around).hstack([said])
 
 
-@view(of=[activity, attribution, step_ranges])
+@view
 def steps(trace: Trace) -> pl.DataFrame:
     """Return the steps with the device time that each kept.
 

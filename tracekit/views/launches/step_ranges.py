@@ -13,7 +13,7 @@ from tracekit.model.nvtx import LIBRARY_DOMAINS
 from tracekit.numerics import stacks
 from tracekit.trace import Trace, view
 from tracekit.views.keys import row_numbers
-from tracekit.views.nvtx.ranges import described, outer_first, range_stacks, ranges
+from tracekit.views.nvtx.ranges import described, outer_first_order, range_stacks, ranges
 
 __all__ = ["STEP_TEXT", "range_scopes", "range_threads", "step_ranges"]
 
@@ -29,7 +29,7 @@ _NONE = -1
 Int32 = NDArray[np.int32]
 
 
-@view(of=[range_stacks])
+@view
 def range_threads(trace: Trace) -> pl.DataFrame:
     """Return the threads with NVTX rows.
 
@@ -40,7 +40,7 @@ def range_threads(trace: Trace) -> pl.DataFrame:
     return row_numbers(range_stacks(trace).select("report", "pid", "tid"))[1]
 
 
-@view("nvtx", of=[ranges, outer_first, range_stacks])
+@view
 def range_scopes(trace: Trace) -> pl.DataFrame:
     """Return the step and layer that each user range lies in.
 
@@ -60,7 +60,7 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     of_library = table["domain_name"].str.contains(LIBRARY_DOMAINS).to_numpy()
     every = ranges(trace)
     stack = every["stack"].to_numpy()
-    at = outer_first(trace)
+    at = outer_first_order(trace)
     if of_library.any():
         at = at[~of_library[stack[at]]]
     user = every.select("start_ns", "end_ns", "text", "nvtx_row")[pl.Series("range", at)]
@@ -149,7 +149,7 @@ def _null_below_zero(name: str, values: Int32) -> pl.Series:
     return series.set(series < 0, None)
 
 
-@view(of=[ranges, range_stacks, range_scopes])
+@view
 def step_ranges(trace: Trace) -> pl.DataFrame:
     """Return the step ranges themselves.
 

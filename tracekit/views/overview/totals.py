@@ -28,7 +28,7 @@ OPAQUE_WORTH_SAYING = 0.01
 UNCLASSIFIED_WORTH_SAYING = 0.10
 
 
-@view("runtime", "strings")
+@view
 def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     """Return how many host calls of each kind were recorded; empty when none were."""
     calls = counted(trace.frame("runtime")["name_id"])
@@ -45,7 +45,7 @@ def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     return counts
 
 
-@view("overhead", of=[activity, attribution, clock_spans, queues, steps, launch_counts])
+@view
 def overview(trace: Trace) -> Overview:
     """Return the device's time account of the whole trace."""
     work = activity(trace)
