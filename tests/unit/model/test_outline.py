@@ -16,7 +16,11 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m " + "long words " * 20
 @pytest.fixture
 def many():
     found = Finding(
-        id="x/y", level=Level.WARN, title=HOSTILE, advice=HOSTILE, confidence=Confidence(provenance=0.6)
+        id="x/y",
+        level=Level.WARN,
+        title=HOSTILE,
+        advice=HOSTILE,
+        confidence=Confidence(provenance=0.6),
     )
     return replace(DEQUANT, findings=(found,) * 40)
 
