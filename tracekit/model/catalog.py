@@ -182,6 +182,8 @@ _TABLES = (
             *_DEVICE,
             _f("bytes", I64, "bytes", "bytes"),
             _f("copy_kind", I32, "copyKind"),
+            _f("src_kind", I32, "srcKind"),
+            _f("dst_kind", I32, "dstKind"),
             _f("graph_node", I64, "graphNodeId"),
         ),
         "one device copy",

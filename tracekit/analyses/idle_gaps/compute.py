@@ -1,0 +1,220 @@
+"""The frames of `idle_gaps`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tracekit.analyses.idle_gaps import tables
+from tracekit.trace import Trace
+from tracekit.numerics.idle import causes
+from tracekit.views.device.activity import activity
+from tracekit.views.launches.attribution import steps
+from tracekit.views.idle.budget import budget
+from tracekit.views.idle.capture import ending
+from tracekit.views.idle.copies import copy_sites, device_time
+from tracekit.views.idle.families import family
+from tracekit.views.idle.gaps import gap_rows
+from tracekit.views.idle.parts import idle_parts
+from tracekit.views.idle.predictions import predictions
+from tracekit.views.idle.sites import sites
+from tracekit.views.idle.timelines import timelines
+from tracekit.views.idle.windows import WHOLE
+
+__all__ = ["VIEWS", "compute"]
+
+VIEWS = (
+    *(activity, budget, copy_sites, device_time, ending, gap_rows, idle_parts, predictions, sites),
+    *(steps, timelines),
+)
+"""Views that `compute` calls."""
+
+
+def compute(trace: Trace, params: Any) -> dict[str, pl.DataFrame]:
+    """Return the frames of `idle_gaps`."""
+    gpus = _gpus(trace)
+    return {
+        "gpus": gpus,
+        "causes": _causes(trace),
+        "sites": _sites(trace, gpus),
+        "copies": _copies(trace, gpus, params.host_link_gbps),
+        "gains": _gains(trace),
+        "summary": _summary(trace),
+    }
+
+
+def _indices(trace: Trace) -> pl.Series:
+    return pl.Series("gpu", [line.gpu for line in timelines(trace)], pl.Int16)
+
+
+def _gpus(trace: Trace) -> pl.DataFrame:
+    times = device_time(trace)
+    frame = pl.DataFrame(
+        {
+            "gpu": _indices(trace),
+            "span_ns": [t.span_ns for t in times],
+            "idle_ns": [t.span_ns - t.busy_ns for t in times],
+            "copy_only_ns": [t.copy_only_ns for t in times],
+            "compute_ns": [t.compute_ns for t in times],
+            "n_work": [t.n_work for t in times],
+            "n_with_launch": [t.n_with_launch for t in times],
+        }
+    )
+    shares = [
+        (pl.col(f"{c}_ns") / pl.col("span_ns")).alias(f"{c}_frac") for c in ("idle", "copy_only")
+    ]
+    return tables.GPUS.conform(frame.with_columns(shares))
+
+
+def _causes(trace: Trace) -> pl.DataFrame:
+    """Idle time by cause: of the whole span, inside the steps of each group, and between them."""
+    found = [_whole(trace)]
+    spent = budget(trace)
+    windows = spent.windows.with_row_index("at").filter(pl.col("what") != WHOLE)
+    lengths = (windows["end_ns"] - windows["start_ns"]).alias("length_ns")
+    windows = windows.with_columns(lengths)
+    keys = ["timeline", "group", "what"]
+    for (line, group, what), own in windows.group_by(keys, maintain_order=True):
+        idle = spent.idle_ns[own["at"].to_numpy()]
+        first = idle[int(own["start_ns"].arg_min() or 0)]
+        found.append(
+            _rows(
+                *(int(line), f"in steps" if what == "step" else what, group, own["step"].n_unique()),
+                *(idle, int(own["length_ns"].sum()), first),
+            )
+        )
+    frame = pl.concat(found)
+    frame = frame.with_columns(_indices(trace).gather(frame["timeline"]))
+    order = ["gpu", "where", "step_group", "time_ns"]
+    return tables.CAUSES.conform(frame.sort(order, descending=[False, False, False, True]))
+
+
+def _whole(trace: Trace) -> pl.DataFrame:
+    gaps, parts = gap_rows(trace), idle_parts(trace).parts
+    rows = []
+    for number, time in enumerate(device_time(trace)):
+        own = gaps.of(number)
+        low, high = np.searchsorted(parts.gap, [own.start, own.stop])
+        length = parts.end[low:high] - parts.start[low:high]
+        total = np.zeros((1, len(causes.CAUSES)), np.int64)
+        np.add.at(total[0], parts.cause[low:high], length)
+        rows.append(_rows(number, WHOLE, None, 0, total, time.span_ns, total[0] * 0))
+    return pl.concat(rows) if rows else _rows(0, WHOLE, None, 0, np.zeros((0, 16), np.int64), 0, None)
+
+
+def _rows(
+    line: int, where: str, group: Any, n_steps: int, idle: Any, length_ns: int, first: Any
+) -> pl.DataFrame:
+    """Rows of `CAUSES`: one a cause that occurs."""
+    total = idle.sum(axis=0)
+    at = np.flatnonzero(total)
+    names = [causes.CAUSES[c] for c in at]
+    every = max(int(total.sum()), 1)
+    return pl.DataFrame(
+        {
+            "timeline": pl.Series([line] * at.size, dtype=pl.UInt32),
+            "where": pl.Series([where] * at.size, dtype=pl.String),
+            "step_group": pl.Series([group] * at.size, dtype=pl.String),
+            "n_steps": pl.Series([n_steps] * at.size, dtype=pl.Int64),
+            "cause": pl.Series(names, dtype=pl.String),
+            "family": pl.Series([family(n) for n in names], dtype=pl.String),
+            "time_ns": pl.Series(total[at], dtype=pl.Int64),
+            "per_step_ns": pl.Series(np.median(idle[:, at], axis=0), dtype=pl.Float64),
+            "idle_frac": pl.Series(total[at] / every, dtype=pl.Float64),
+            "time_frac": pl.Series(total[at] / max(length_ns, 1), dtype=pl.Float64),
+            "first_step_ns": pl.Series(first[at], dtype=pl.Int64),
+        }
+    )
+
+
+def _steps_of_groups(trace: Trace) -> pl.DataFrame:
+    """Number of steps of each group on each timeline."""
+    own = budget(trace).windows.filter(pl.col("what") == "step")
+    return own.group_by("timeline", step_group="group").agg(
+        pl.len().alias("n_steps"),
+        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("length_ns"),
+    )
+
+
+def _sites(trace: Trace, gpus: pl.DataFrame) -> pl.DataFrame:
+    rows = sites(trace).join(
+        _steps_of_groups(trace), on=["timeline", "step_group"], how="left", maintain_order="left"
+    )
+    idle = gpus["idle_ns"].gather(rows["timeline"])
+    families = [family(c) for c in rows["cause"]]
+    return tables.SITES.conform(
+        rows.with_columns(
+            _indices(trace).gather(rows["timeline"]),
+            pl.Series("family", families, pl.String),
+            (pl.col("total_ns") / pl.col("n_steps")).alias("per_step_ns"),
+            (pl.col("total_ns") / idle).alias("idle_frac"),
+            pl.lit(None, pl.String).alias("host_evidence"),
+        )
+    )
+
+
+def _copies(trace: Trace, gpus: pl.DataFrame, link_gbps: float) -> pl.DataFrame:
+    rows = copy_sites(trace).join(
+        _steps_of_groups(trace), on=["timeline", "step_group"], how="left", maintain_order="left"
+    )
+    span = gpus["span_ns"].gather(rows["timeline"])
+    has_steps = steps(trace)["gpu_start_ns"].is_not_null().any()
+    whole = pl.lit(None, pl.Int64) if has_steps else span
+    link = pl.col("link_gb_per_s")
+    if link_gbps > 0:
+        link = pl.when(pl.col("direction").is_in(["HtoD", "DtoH"])).then(link_gbps)
+    return tables.COPIES.conform(
+        rows.with_columns(
+            _indices(trace).gather(rows["timeline"]),
+            (pl.col("n") / pl.col("n_steps")).alias("per_step"),
+            (pl.col("exposed_ns") / pl.coalesce("length_ns", whole)).alias("exposed_frac"),
+            (1 - pl.col("exposed_ns") / pl.col("time_ns")).alias("hidden_frac"),
+            pl.when(~pl.col("small")).then(pl.col("gb_per_s") / link).alias("link_frac"),
+            pl.col("first_start_ns").alias("longest_start_ns"),
+            pl.col("first_end_ns").alias("longest_end_ns"),
+        )
+    )
+
+
+def _gains(trace: Trace) -> pl.DataFrame:
+    rows = [
+        {
+            "gpu": p.gain.gpu,
+            "step_group": p.gain.step_group or None,
+            "what": p.what,
+            "change": p.gain.change,
+            "n_steps": p.gain.n_steps,
+            "of_ns": p.gain.of_ns,
+            "busy_ns": p.gain.busy_ns,
+            "removes_busy_ns": p.gain.removes_busy_ns,
+            "after_lo_ns": p.after_ns[0],
+            "after_hi_ns": p.after_ns[1],
+            "gain_lo_ns": p.gain.lo_ns,
+            "gain_hi_ns": p.gain.hi_ns,
+            "assumptions": "; ".join(p.gain.assumptions),
+            "confidence": p.gain.confidence,
+        }
+        for p in predictions(trace)
+    ]
+    return pl.DataFrame(rows, schema=tables.GAINS.schema)
+
+
+def _summary(trace: Trace) -> pl.DataFrame:
+    idle, end = idle_parts(trace), ending(trace)
+    row = {
+        "has_steps": bool(steps(trace)["gpu_start_ns"].is_not_null().any()),
+        "has_calls": trace.has("runtime"),
+        "n_launches": idle.n_launches,
+        "n_without_work": idle.n_without_work,
+        "n_graph_without_work": idle.n_graphs_without_work,
+        "capture_ns": end.capture_ns,
+        "busy_ns": end.busy_ns,
+        "after_ns": end.after_ns,
+        "last_call": end.call,
+        "last_call_ns": end.call_ns,
+        "host_call_ns": end.host_call_ns,
+        "osrt": False,
+    }
+    return pl.DataFrame([row], schema=tables.SUMMARY.schema)

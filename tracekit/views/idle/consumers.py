@@ -1,0 +1,78 @@
+"""What separate dequantisation costs beside its own time: gaps, and slower matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from tracekit.model.kernels import KernelKind
+from tracekit.trace import Trace, view
+from tracekit.numerics.rows import overlapping
+from tracekit.views.device.activity import WORK_KIND, activity, queues
+from tracekit.views.launches.attribution import attribution, steps
+from tracekit.views.idle.timelines import timelines
+from tracekit.views.device.kernels import shapes
+
+__all__ = ["consumer_losses"]
+
+_KINDS = WORK_KIND.categories.to_numpy()
+_IS_DEQUANT = _KINDS == KernelKind.DEQUANT.value
+_IS_KERNEL = np.isin(_KINDS, [k.value for k in KernelKind])
+_IS_PRODUCT = np.isin(_KINDS, [k.value for k in KernelKind if k.is_gemm or k == "attention"])
+
+
+@view(of=[activity, attribution, queues, shapes, steps, timelines])
+def consumer_losses(trace: Trace) -> dict[tuple[int, str], tuple[float, float]]:
+    """Return what the consumers of separately dequantised weights lose, by timeline and group.
+
+    Returns:
+        ``(gaps_ns, slower_ns)``, medians over steps: time from each dequantisation to the kernel that follows
+        it, and by how much these take longer than the median kernel of the same name, grid and
+        block in steps of a group without dequantisation (0 where there is none to compare with).
+    """
+    work = activity(trace)
+    kind, queue = work["kind"].to_physical().to_numpy(), work["queue"].to_numpy()
+    if not _IS_DEQUANT[kind].any():
+        return {}
+    at, then = overlapping.followed(queue, kind, _IS_DEQUANT, _IS_KERNEL, queues(trace).height)
+    pairs = then >= 0
+    pairs[pairs] = _IS_PRODUCT[kind[then[pairs]]]
+    at, then = at[pairs], then[pairs]
+    products = _products(trace)
+    start, end = (work[c].to_numpy() for c in ("start_ns", "end_ns"))
+    fed = pl.DataFrame({"work": then, "gap_ns": np.maximum(start[then] - end[at], 0)})
+    fed = fed.cast({"work": pl.UInt32}).join(products, on="work", how="inner")
+    with_dequant = fed.select("timeline", "group").unique()
+    control = products.join(with_dequant, on=["timeline", "group"], how="anti")
+    keys = ["timeline", "name_key", "shape"]
+    medians = control.group_by(keys).agg(pl.col("time_ns").median().alias("control_ns"))
+    compared = fed.join(medians, on=keys, how="left")
+    slower = (pl.col("time_ns") - pl.col("control_ns")).clip(lower_bound=0).fill_null(0.0)
+    per_step = compared.group_by("timeline", "group", "step").agg(pl.col("gap_ns").sum(), slower.sum().alias("time_ns"))
+    medians = per_step.group_by("timeline", "group").agg(
+        pl.col("gap_ns").median(), pl.col("time_ns").median()
+    )
+    return {
+        (line, group): (gap, loss)
+        for line, group, gap, loss in medians.sort("timeline", "group").iter_rows()
+    }
+
+
+def _products(trace: Trace) -> pl.DataFrame:
+    """Matrix products and attention inside steps, a row each."""
+    work = activity(trace)
+    kind = work["kind"].to_physical().to_numpy()
+    at = np.flatnonzero(_IS_PRODUCT[kind]).astype(np.uint32)
+    own = work.select("start_ns", "end_ns", "name_key", "row")[pl.Series(at)]
+    line = np.zeros(work.height, np.uint16)
+    for number, one in enumerate(timelines(trace)):
+        line[one.rows] = number
+    rows = own.select(
+        pl.Series("work", at),
+        pl.Series("timeline", line[at]),
+        attribution(trace)["step"].gather(pl.Series(at)).alias("step"),
+        "name_key",
+        pl.Series("shape", shapes(trace).row[own["row"].to_numpy()]),
+        (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"),
+    )
+    return rows.join(steps(trace).select("step", "group"), on="step", how="inner")
