@@ -15,13 +15,14 @@ from tracekit.views.launches.attribution import steps
 from tracekit.views.idle.budget import budget
 from tracekit.views.idle.capture import ending
 from tracekit.views.idle.copies import copy_sites, device_time
-from tracekit.views.idle.families import family
+from tracekit.views.idle.families import FAMILIES, FLOOR, family
 from tracekit.views.idle.gaps import gap_rows
 from tracekit.views.idle.parts import idle_parts
 from tracekit.views.idle.predictions import predictions
 from tracekit.views.idle.sites import sites
+from tracekit.views.idle.step_facts import ONE_OFF
 from tracekit.views.idle.timelines import timelines
-from tracekit.views.idle.windows import WHOLE
+from tracekit.views.idle.windows import BETWEEN, WHOLE
 
 __all__ = ["VIEWS", "compute"]
 
@@ -30,16 +31,23 @@ VIEWS = (
     *(steps, timelines),
 )
 """Views that `compute` calls."""
+_PAUSE = 10
+"""Time between two steps of more than so many steps is a pause: nothing was there to do."""
+_JUDGED = ~np.isin(causes.CAUSES, ("profiler", *FLOOR))
+_IS_ONE_OFF = np.isin(causes.CAUSES, ONE_OFF)
+_OF_FAMILY = {name: np.isin(causes.CAUSES, own) for name, own in FAMILIES.items()}
 
 
 def compute(trace: Trace, params: Any) -> dict[str, pl.DataFrame]:
     """Return the frames of `idle_gaps`."""
-    gpus = _gpus(trace)
+    gpus, families = _gpus(trace), _families(trace)
+    named = families.with_columns(_indices(trace).gather(families["timeline"]))
     return {
         "gpus": gpus,
+        "families": tables.FAMILIES.conform(named),
         "causes": _causes(trace),
-        "sites": _sites(trace, gpus),
-        "copies": _copies(trace, gpus, params.host_link_gbps),
+        "sites": _sites(trace, gpus, families),
+        "copies": _copies(trace, families, params.host_link_gbps),
         "gains": _gains(trace),
         "summary": _summary(trace),
     }
@@ -81,7 +89,7 @@ def _causes(trace: Trace) -> pl.DataFrame:
         first = idle[int(own["start_ns"].arg_min() or 0)]
         found.append(
             _rows(
-                *(int(line), f"in steps" if what == "step" else what, group, own["step"].n_unique()),
+                *(int(line), "in steps" if what == "step" else what, group, own["step"].n_unique()),
                 *(idle, int(own["length_ns"].sum()), first),
             )
         )
@@ -129,47 +137,80 @@ def _rows(
     )
 
 
-def _steps_of_groups(trace: Trace) -> pl.DataFrame:
-    """Number of steps of each group on each timeline."""
-    own = budget(trace).windows.filter(pl.col("what") == "step")
-    return own.group_by("timeline", step_group="group").agg(
-        pl.len().alias("n_steps"),
-        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("length_ns"),
-    )
+def _families(trace: Trace) -> pl.DataFrame:
+    """Idle time by family as it is judged: in the steps, and between them but for pauses.
+
+    What only the first step of a group does, once, is not judged; nor is what the profiler causes,
+    nor the least time between two operations.
+    """
+    spent, found = budget(trace), []
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("length_ns")
+    windows = spent.windows.with_row_index("at").with_columns(length)
+    for (line, group), own in windows.group_by("timeline", "group", maintain_order=True):
+        spans = own.filter(pl.col("what") != BETWEEN)
+        longest = _PAUSE * float(spans["length_ns"].median() or 0.0)  # type: ignore[arg-type]
+        is_pause = (pl.col("what") == BETWEEN) & (pl.col("length_ns") > longest)
+        kept = own.filter(~is_pause)
+        idle = spent.idle_ns[kept["at"].to_numpy()].sum(axis=0)
+        judged = np.where(_JUDGED, idle, 0)
+        n_steps = spans["step"].drop_nulls().len()
+        if n_steps > 1:
+            first = spans["at"][int(spans["start_ns"].arg_min() or 0)]
+            judged -= np.where(_IS_ONE_OFF, spent.idle_ns[first], 0)
+        time_ns = int(kept["length_ns"].sum())
+        for name in FAMILIES:
+            of = _OF_FAMILY[name]
+            row = {
+                **{"timeline": line, "step_group": group if n_steps else None},
+                **{"n_steps": n_steps, "time_ns": time_ns, "n_work": spans["n_work"].median()},
+                **{"pause_ns": int(own.filter(is_pause)["length_ns"].sum()), "family": name},
+                **{"idle_ns": int(idle[of].sum()), "judged_ns": int(judged[of].sum())},
+            }
+            found.append(row)
+    schema = {"timeline": pl.UInt32, **tables.FAMILIES.schema}
+    frame = pl.DataFrame(found, schema={k: v for k, v in schema.items() if k != "gpu"})
+    share = pl.when(pl.col("time_ns") > 0).then(pl.col("judged_ns") / pl.col("time_ns"))
+    return frame.with_columns(share.alias("judged_frac"))
 
 
-def _sites(trace: Trace, gpus: pl.DataFrame) -> pl.DataFrame:
-    rows = sites(trace).join(
-        _steps_of_groups(trace), on=["timeline", "step_group"], how="left", maintain_order="left"
-    )
+def _with_steps(rows: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
+    """Add number and time of the steps that rows belong to; without steps, of the whole span."""
+    per = families.select("timeline", "step_group", "n_steps", "time_ns").unique()
+    per = per.with_columns(pl.col("timeline").cast(pl.UInt16)).rename({"time_ns": "length_ns"})
+    keys = ["timeline", "step_group"]
+    unmarked = per["step_group"].null_count() == per.height
+    return rows.join(per, on=keys, how="left", nulls_equal=unmarked, maintain_order="left")
+
+
+def _sites(trace: Trace, gpus: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
+    rows = _with_steps(sites(trace), families)
     idle = gpus["idle_ns"].gather(rows["timeline"])
     families = [family(c) for c in rows["cause"]]
     return tables.SITES.conform(
         rows.with_columns(
             _indices(trace).gather(rows["timeline"]),
             pl.Series("family", families, pl.String),
-            (pl.col("total_ns") / pl.col("n_steps")).alias("per_step_ns"),
+            pl.when(pl.col("n_steps") > 0)
+            .then(pl.col("total_ns") / pl.col("n_steps"))
+            .alias("per_step_ns"),
             (pl.col("total_ns") / idle).alias("idle_frac"),
             pl.lit(None, pl.String).alias("host_evidence"),
         )
     )
 
 
-def _copies(trace: Trace, gpus: pl.DataFrame, link_gbps: float) -> pl.DataFrame:
-    rows = copy_sites(trace).join(
-        _steps_of_groups(trace), on=["timeline", "step_group"], how="left", maintain_order="left"
-    )
-    span = gpus["span_ns"].gather(rows["timeline"])
-    has_steps = steps(trace)["gpu_start_ns"].is_not_null().any()
-    whole = pl.lit(None, pl.Int64) if has_steps else span
+def _copies(trace: Trace, families: pl.DataFrame, link_gbps: float) -> pl.DataFrame:
+    rows = _with_steps(copy_sites(trace), families)
     link = pl.col("link_gb_per_s")
     if link_gbps > 0:
         link = pl.when(pl.col("direction").is_in(["HtoD", "DtoH"])).then(link_gbps)
     return tables.COPIES.conform(
         rows.with_columns(
             _indices(trace).gather(rows["timeline"]),
-            (pl.col("n") / pl.col("n_steps")).alias("per_step"),
-            (pl.col("exposed_ns") / pl.coalesce("length_ns", whole)).alias("exposed_frac"),
+            pl.when(pl.col("n_steps") > 0)
+            .then(pl.col("n") / pl.col("n_steps"))
+            .alias("per_step"),
+            (pl.col("exposed_ns") / pl.col("length_ns")).alias("exposed_frac"),
             (1 - pl.col("exposed_ns") / pl.col("time_ns")).alias("hidden_frac"),
             pl.when(~pl.col("small")).then(pl.col("gb_per_s") / link).alias("link_frac"),
             pl.col("first_start_ns").alias("longest_start_ns"),

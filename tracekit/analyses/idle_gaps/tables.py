@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.model.table import Column, Table
 
-__all__ = ["CAUSES", "COPIES", "GAINS", "GPUS", "SITES", "SUMMARY"]
+__all__ = ["CAUSES", "COPIES", "FAMILIES", "GAINS", "GPUS", "SITES", "SUMMARY"]
 
 GPU = Column("gpu", pl.Int16, "", "index of the GPU; null when unknown")
 GROUP = Column("step_group", pl.String, "", "text of the steps with N for their number")
@@ -43,6 +43,22 @@ CAUSES = Table(
         Column("first_step_ns", pl.Int64, "ns", "part of it in the first step of the group"),
     ),
     "idle time of one GPU with one cause",
+)
+FAMILIES = Table(
+    "families",
+    (
+        GPU,
+        GROUP,
+        Column("n_steps", pl.Int64, "", "steps; 0 where none are marked"),
+        Column("time_ns", pl.Int64, "ns", "time of the steps and between them, without pauses"),
+        Column("pause_ns", pl.Int64, "ns", "pauses of more than ten steps between steps"),
+        Column("n_work", pl.Float64, "", "median number of operations of a step"),
+        Column("family", pl.String, "", "what kind of cause"),
+        Column("idle_ns", pl.Int64, "ns", "idle time in the steps and between them"),
+        Column("judged_ns", pl.Int64, "ns", "part of it that can be removed"),
+        Column("judged_frac", pl.Float64, "1", "share of time_ns"),
+    ),
+    "idle time of one kind on one GPU, as it is judged",
 )
 SITES = Table(
     "sites",

@@ -10,10 +10,15 @@ from numpy.typing import NDArray
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.jit import SMALL, compiled
 
-__all__ = ["Rows", "Splits", "by_cause", "by_class"]
+__all__ = ["Rows", "Splits", "by_cause", "by_class", "outlier_threshold"]
 
 Int64: TypeAlias = NDArray[np.int64]
 UInt8: TypeAlias = NDArray[np.uint8]
+
+
+MIN_STEPS = 5
+"""Among fewer steps none is called an outlier."""
+_MADS, _NORMAL, _LEAST_FRAC = 3.0, 1.4826, 0.05
 
 
 class Rows(NamedTuple):
@@ -98,6 +103,23 @@ def by_cause(
     starts, ends = (np.ascontiguousarray(w, np.int64) for w in windows)
     s, e = (np.ascontiguousarray(c, np.int64) for c in (start, end))
     return _by_cause(s, e, np.ascontiguousarray(cause, np.uint8), starts, ends, n_causes)
+
+
+def outlier_threshold(spans: Int64) -> float | None:
+    """Return the length beyond which a step is an outlier among its like.
+
+    Args:
+        spans: int64[n], ns.
+
+    Returns:
+        ns, the median + max(3 robust standard deviations, 5 % of the median); None for fewer than
+        `MIN_STEPS` steps.
+    """
+    if spans.size < MIN_STEPS:
+        return None
+    median = float(np.median(spans))
+    mad = float(np.median(np.abs(spans - median)))
+    return median + max(_MADS * _NORMAL * mad, _LEAST_FRAC * median)
 
 
 @compiled()

@@ -27,7 +27,13 @@ def _at_most(step: float, lo: float, hi: float) -> tuple[float, float]:
 
 
 def graphed(
-    step: float, busy: float, n: float, remains: float = 0.0, may_remain: float = 0.0
+    step: float,
+    busy: float,
+    n: float,
+    *,
+    idle: float | None = None,
+    remains: float = 0.0,
+    may_remain: float = 0.0,
 ) -> tuple[float, float]:
     """Return the step launched as one CUDA graph.
 
@@ -35,11 +41,14 @@ def graphed(
         step: Now, ns.
         busy: Time of it in which the device works, ns.
         n: Operations in it.
+        idle: Time of it in which the device does nothing, ns: no more can be saved. Medians over
+            steps do not add up, so it need not be `step` - `busy`, which stands for it if None.
         remains: Idle time that a graph does not remove, ns.
         may_remain: Idle time that it removes only if what causes it moves out of the graph, ns.
     """
     lo, hi = (busy + n * gap + remains for gap in (GAP_IN_GRAPH_NS, GAP_IN_STREAM_NS))
-    return _at_most(step, lo, hi + may_remain)
+    least = 0.0 if idle is None else step - idle
+    return _at_most(step, max(lo, least), max(hi + may_remain, least))
 
 
 def without_dequant(

@@ -74,7 +74,10 @@ def _changes(trace: Trace, facts: Mapping[str, Any]) -> Iterator[_Change]:
     span, busy = facts["span_ns"], facts["busy_ns"]
     period = span + (facts["between_ns"] or 0.0)
     after = whatif.graphed(
-        span, busy, facts["n_work"], facts["remains_ns"], facts["after_wait_ns"]
+        *(span, busy, facts["n_work"]),
+        idle=facts["idle_ns"],
+        remains=facts["remains_ns"],
+        may_remain=facts["after_wait_ns"],
     )
     if facts["n_steps"]:
         yield GRAPH, _GRAPH_TEXT, after, {}

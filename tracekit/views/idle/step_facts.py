@@ -28,6 +28,7 @@ FACTS = pl.Schema(
         "span_ns": pl.Float64(),
         "between_ns": pl.Float64(),
         "busy_ns": pl.Float64(),
+        "idle_ns": pl.Float64(),
         "n_work": pl.Float64(),
         "dequant_ns": pl.Float64(),
         "copy_ns": pl.Float64(),
@@ -49,7 +50,7 @@ def step_facts(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of `FACTS`, sorted by timeline and group; n_steps is 0 for a capture without steps,
         which then is the one step. span_ns (first start to last end), between_ns (to the next step
-        of the group), busy_ns, n_work (operations), dequant_ns and copy_ns (that nothing hides),
+        of the group), busy_ns, idle_ns, n_work (operations), dequant_ns and copy_ns (that nothing hides),
         sync_ns (idle because a thread waited, the time to the next step included), remains_ns
         (idle time of the span that a graph would not remove), after_wait_ns (host work after a
         wait inside the span), one_off_ns (idle through allocation and the like), host_ns (time to
@@ -73,6 +74,7 @@ def step_facts(trace: Trace) -> pl.DataFrame:
         *("timeline", "group", "n_work", length.alias("span_ns")),
         (pl.col("period_end_ns") - pl.col("end_ns")).alias("between_ns"),
         pl.Series("busy_ns", own.sum(axis=1)),
+        pl.Series("idle_ns", idle.sum(axis=1)),
         pl.Series("dequant_ns", own[:, CLASSES.index("dequant")]),
         pl.Series("copy_ns", own[:, CLASSES.index("copy")]),
         pl.Series("sync_ns", _of(idle, "sync") + _of(between, "sync")),
