@@ -66,6 +66,7 @@ def _gpus(trace: Trace) -> pl.DataFrame:
             "idle_ns": [t.span_ns - t.busy_ns for t in times],
             "copy_only_ns": [t.copy_only_ns for t in times],
             "compute_ns": [t.compute_ns for t in times],
+            "opaque_ns": [t.opaque_ns for t in times],
             "n_work": [t.n_work for t in times],
             "n_with_launch": [t.n_with_launch for t in times],
         }
@@ -78,6 +79,8 @@ def _gpus(trace: Trace) -> pl.DataFrame:
 
 def _causes(trace: Trace) -> pl.DataFrame:
     """Idle time by cause: of the whole span, inside the steps of each group, and between them."""
+    if not timelines(trace):
+        return tables.CAUSES.empty()
     found = [_whole(trace)]
     spent = budget(trace)
     windows = spent.windows.with_row_index("at").filter(pl.col("what") != WHOLE)
@@ -109,7 +112,7 @@ def _whole(trace: Trace) -> pl.DataFrame:
         total = np.zeros((1, len(causes.CAUSES)), np.int64)
         np.add.at(total[0], parts.cause[low:high], length)
         rows.append(_rows(number, WHOLE, None, 0, total, time.span_ns, total[0] * 0))
-    return pl.concat(rows) if rows else _rows(0, WHOLE, None, 0, np.zeros((0, 16), np.int64), 0, None)
+    return pl.concat(rows)
 
 
 def _rows(

@@ -91,7 +91,8 @@ def _idle(
         return [doubt]
     if worst["judged_frac"] < params.warn_frac:
         # What could not be judged must not stand beside an all-clear.
-        return [_calm(frames, worst, params)] if is_complete else []
+        calm = _opaque(frames, worst) or _calm(frames, worst, params)
+        return [calm] if is_complete else []
     return _causes(frames, worst, by_kind, params)
 
 
@@ -129,6 +130,26 @@ def _launch_frac(frames: Frames, gpu: int | None) -> float:
     rows = frames["gpus"].filter(pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int16)))
     n = int(rows["n_work"].sum())
     return int(rows["n_with_launch"].sum()) / n if n else 1.0
+
+
+def _opaque(frames: Frames, worst: Row) -> Finding | None:
+    """A finding that most of the time is inside of graphs that nobody saw; None if it is not."""
+    own = frames["gpus"].filter(pl.col("gpu").eq_missing(pl.lit(worst["gpu"], pl.Int16)))
+    opaque = int(own["opaque_ns"].sum()) / max(int(own["span_ns"].sum()), 1)
+    if opaque <= UNKNOWN_FRAC:
+        return None
+    return Finding(
+        id="idle_gaps/opaque",
+        level=Level.UNKNOWN,
+        title=(
+            f"{gpu_name(worst['gpu'])} is idle {share(worst['idle_frac'])} of {where(worst)} between"
+            f" graphs; {share(opaque)} of the span is inside of graphs traced as a whole, and idle"
+            " time there is unknown"
+        ),
+        metrics=(*_metrics(worst, None), Metric("opaque_frac", opaque, "1", doc="of the span")),
+        missing=(Missing("kernels inside CUDA graphs", ("kernels",)),),
+        evidence=_evidence(worst),
+    )
 
 
 def _calm(frames: Frames, worst: Row, params: Any) -> Finding:

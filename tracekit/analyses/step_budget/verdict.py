@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import polars as pl
@@ -19,6 +19,8 @@ NO_STEP_MARKS = 0.6
 NAMED = 4
 """So many components are named in a title."""
 WORTH_NAMING_FRAC = 0.01
+UNKNOWN_FRAC = 0.25
+"""A budget of which a larger share is not explained says nothing."""
 _WORK = ("kernels", "memcpy", "memset", "graph_trace")
 _WORDS = {
     "gemm": "matrix products",
@@ -80,8 +82,9 @@ def _budget(frames: Frames, group: Row) -> Finding:
         title += f"; {share(dark)} is not explained"
     return Finding(
         id="step_budget/budget",
-        level=Level.OK,
+        level=Level.OK if dark <= UNKNOWN_FRAC else Level.UNKNOWN,
         title=title,
+        missing=tuple(_missing(parts)) if dark > UNKNOWN_FRAC else (),
         metrics=_metrics(group, by_size, dark),
         confidence=Confidence(
             n=group["n_steps"] if marked else STEPS_FOR_SURE,
@@ -98,6 +101,15 @@ def _budget(frames: Frames, group: Row) -> Finding:
             Evidence("groups", title="Step groups"),
         ),
     )
+
+
+def _missing(parts: pl.DataFrame) -> Iterator[Missing]:
+    """What would explain the rest."""
+    names = set(parts["component"].to_list())
+    if "opaque" in names:
+        yield Missing("kernels inside CUDA graphs", ("kernels",))
+    if "idle: unknown" in names:
+        yield Missing("CUDA calls of the host", ("runtime",))
 
 
 def _gpu(group: Row) -> str:

@@ -12,7 +12,7 @@ from tracekit.model.hardware.host_link import host_link_gb_per_s
 from tracekit.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.rows import shares
-from tracekit.views.device.activity import WORK_KIND, activity, device_ids, queues
+from tracekit.views.device.activity import OPAQUE, WORK_KIND, activity, device_ids, queues
 from tracekit.views.launches.attribution import attribution, host_calls, steps
 from tracekit.views.idle.host import call_names
 from tracekit.views.idle.range_names import range_names
@@ -62,6 +62,8 @@ COPY_SITES = pl.Schema(
 )
 """Columns of `copy_sites`."""
 _IS_COPY = np.array([k.startswith("memcpy ") for k in WORK_KIND.categories])
+_IS_OPAQUE = WORK_KIND.categories.to_numpy() == OPAQUE
+_NOTHING: intervals.Intervals = (np.empty(0, np.int64), np.empty(0, np.int64))
 _HOST_BACK_NS = 20_000
 """A call that returns at most so long before its copy ends has waited for the copy's data."""
 
@@ -73,6 +75,7 @@ class DeviceTime(NamedTuple):
         span_ns: First start to last end.
         busy_ns: Time in which anything ran.
         compute_ns: Time in which anything but copies ran.
+        opaque_ns: Time in which graphs ran that were traced as a whole.
         n_work: Operations.
         n_with_launch: Those whose launching call was recorded.
     """
@@ -80,6 +83,7 @@ class DeviceTime(NamedTuple):
     span_ns: int
     busy_ns: int
     compute_ns: int
+    opaque_ns: int
     n_work: int
     n_with_launch: int
 
@@ -98,7 +102,8 @@ def device_time(trace: Trace) -> tuple[DeviceTime, ...]:
         compute = _union(trace, line, ~_IS_COPY)
         call = host_calls(trace).of_work[line.rows]
         span = int(every[1][-1] - every[0][0]) if every[0].size else 0
-        times = intervals.total_ns(*every), intervals.total_ns(*compute)
+        opaque = _union(trace, line, _IS_OPAQUE) if trace.has("graph_trace") else _NOTHING
+        times = (intervals.total_ns(*union) for union in (every, compute, opaque))
         found.append(DeviceTime(span, *times, call.size, int((call >= 0).sum())))
     return tuple(found)
 
