@@ -61,6 +61,8 @@ def advice(kind: str) -> str:
 
 def gain_of(frames: Frames, gpu: int | None, group: str | None, what: str | None) -> Gain | None:
     """Return the predicted gain of a kind of change to the steps of a group; None without one."""
+    if what is None:
+        return None
     rows = frames["gains"].filter(
         pl.col("gpu").eq_missing(pl.lit(gpu, pl.Int16))
         & pl.col("step_group").eq_missing(pl.lit(group, pl.String))
