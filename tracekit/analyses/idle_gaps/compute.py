@@ -10,6 +10,7 @@ import polars as pl
 from tracekit.analyses.idle_gaps import tables
 from tracekit.trace import Trace
 from tracekit.numerics.idle import causes
+from tracekit.numerics.idle.waterfall import by_cause
 from tracekit.views.device.activity import activity
 from tracekit.views.launches.attribution import steps
 from tracekit.views.idle.budget import budget
@@ -31,6 +32,7 @@ VIEWS = (
     *(steps, timelines),
 )
 """Views that `compute` calls."""
+_ALL_TIME = (np.array([-(1 << 62)]), np.array([1 << 62]))
 _PAUSE = 10
 """Time between two steps of more than so many steps is a pause: nothing was there to do."""
 _JUDGED = ~np.isin(causes.CAUSES, ("profiler", *FLOOR))
@@ -108,9 +110,8 @@ def _whole(trace: Trace) -> pl.DataFrame:
     for number, time in enumerate(device_time(trace)):
         own = gaps.of(number)
         low, high = np.searchsorted(parts.gap, [own.start, own.stop])
-        length = parts.end[low:high] - parts.start[low:high]
-        total = np.zeros((1, len(causes.CAUSES)), np.int64)
-        np.add.at(total[0], parts.cause[low:high], length)
+        columns = (c[low:high] for c in (parts.start, parts.end, parts.cause))
+        total = by_cause(*columns, _ALL_TIME, len(causes.CAUSES))
         rows.append(_rows(number, WHOLE, None, 0, total, time.span_ns, total[0] * 0))
     return pl.concat(rows)
 

@@ -34,7 +34,9 @@ _SYNC, _HOST_GAP, _BLOCKED, _RATE, _GRAPH, _STAGING, _LATENCY, _EVENT, _DISPATCH
 )
 PLACES = ("host", "call", "after")
 """Before, inside and after the launching call."""
-_HOST, _CALL, _AFTER = range(3)
+_HOST = PLACES.index("host")
+_CALL_PIECE, _AFTER_PIECE = 2, 3
+"""Of the four pieces of a gap: host work up to the end of a wait, the rest of it, call, after."""
 KNOWN, REPLAY, GRAPH_LAUNCH, STAGED, WAITED = 1, 2, 4, 8, 16
 """Bits of `Launched.traits`."""
 THINK_NS = 100_000
@@ -160,61 +162,47 @@ def _last_at(times: Int64, low: int, high: int, t: int) -> int:
 
 @compiled()
 def _bases(
-    base: Int64, g: Int64, call: Int64, previous: int, traits: int, blocked: int, until: int
-) -> int:
-    """Write start, end, cause and place of the gap's pieces as if nothing was cut out of them."""
-    n, lead = 0, _LATENCY
-    if call[0] > g[0]:
-        since, lead = max(until, g[0]), _HOST_GAP
-        if blocked >= 0:
-            if call[0] - until <= THINK_NS:
-                lead = _SYNC
-            base[n, 0], base[n, 1], base[n, 2] = g[0], min(until, call[0], g[1]), _SYNC
-            base[n, 3], n = _HOST, n + 1
-        elif previous != BEFORE_ALL and call[0] - previous <= THINK_NS:
+    g0: int, g1: int, l0: int, l1: int, previous: int, traits: int, until: int
+) -> tuple[tuple[int, int, int, int, int], tuple[int, int, int, int]]:
+    """Borders and causes of a gap's pieces as if nothing was cut out of them.
+
+    The pieces are: up to the end of a wait, the rest before the call, the call, and after it.
+    """
+    lead = _LATENCY
+    if l0 > g0:
+        if until > g0:
+            lead = _SYNC if l0 - until <= THINK_NS else _HOST_GAP
+        elif previous != BEFORE_ALL and l0 - previous <= THINK_NS:
             lead = _RATE
-        base[n, 0], base[n, 1], base[n, 2] = since, min(call[0], g[1]), lead
-        base[n, 3], n = _HOST, n + 1
+        else:
+            lead = _HOST_GAP
     inside = lead
     if traits & GRAPH_LAUNCH:
         inside = _GRAPH
     elif traits & STAGED:
         inside = _STAGING
-    base[n, 0], base[n, 1], base[n, 2] = max(g[0], call[0]), min(call[1], g[1]), inside
-    base[n, 3], n = _CALL, n + 1
-    start = max(g[0], call[1])
-    if g[1] - start <= DISPATCH_NS and call[1] > g[0]:
+    host, call = min(max(l0, g0), g1), min(max(l1, g0), g1)
+    if g1 - max(g0, l1) <= DISPATCH_NS and l1 > g0:
         after = lead
     elif traits & WAITED:
         after = _EVENT
     else:
-        after = _DISPATCH if g[1] - start <= DISPATCH_NS else _LATE
-    base[n, 0], base[n, 1], base[n, 2], base[n, 3] = start, g[1], after, _AFTER
-    return n + 1
+        after = _DISPATCH if g1 - max(g0, l1) <= DISPATCH_NS else _LATE
+    return (g0, min(max(until, g0), host), host, call, g1), (_SYNC, lead, inside, after)
 
 
 @compiled()
-def _put(
-    times: Int64,
-    codes: UInt8,
-    of: Int32,
-    n: int,
-    fill: bool,  # noqa: FBT001 - Numba knows no keywords
-    start: int,
-    end: int,
-    what: int,
-    place: int,
-    gap: int,
-    by: int,
-) -> int:
-    """Write one part unless it is empty or only counted; the number of parts so far."""
-    if end <= start:
-        return n
-    if fill:
-        times[0, n], times[1, n] = start, end
-        codes[0, n], codes[1, n] = what, place
-        of[0, n], of[1, n] = gap, by
-    return n + 1
+def _room(g0: Int64, g1: Int64, thread: Int32, first: Int64, start: Int64, end: Int64) -> int:
+    """At least as many parts as there can be."""
+    n = 4 * g0.size
+    if start.size:
+        for i in range(g0.size):
+            low, high = first[thread[i]], first[thread[i] + 1]
+            k = max(_last_at(start, low, high, g0[i]), low)
+            while k < high and start[k] < g1[i]:
+                n += 2
+                k += 1
+    return n
 
 
 @compiled(
@@ -240,48 +228,44 @@ def _divide(
     busy_end: Int64,
     busy_cause: UInt8,
 ) -> tuple[Int32, Int64, Int64, UInt8, UInt8, Int32]:
-    """`divide` in two passes: count, then fill."""
-    times, codes = np.empty((2, 0), np.int64), np.empty((2, 0), np.uint8)
-    of = np.empty((2, 0), np.int32)
-    base = np.empty((4, 4), np.int64)
-    g, call = np.empty(2, np.int64), np.empty(2, np.int64)
-    for fill in (False, True):
-        n = 0
-        for i in range(g0.size):
-            if not traits[i] & KNOWN or traits[i] & REPLAY:
-                whole = _INTERNAL if traits[i] & KNOWN else _UNKNOWN
-                n = _put(times, codes, of, n, fill, g0[i], g1[i], whole, _HOST, i, -1)
-                continue
-            own = thread[i]
-            wait = _last_at(wait_start, wait_first[own], wait_first[own + 1], g0[i])
-            if wait < wait_first[own] or wait_reach[wait] <= g0[i]:
-                wait = -1
-            g[0], g[1], call[0], call[1] = g0[i], g1[i], l0[i], l1[i]
-            until = wait_reach[wait] if wait >= 0 else BEFORE_ALL
-            k = _bases(base, g, call, previous[i], traits[i], wait, until)
-            low, high = busy_first[own], busy_first[own + 1]
-            first = max(_last_at(busy_start, low, high, g0[i]), low)
-            for b in range(k):
-                since, to, what, place = base[b, 0], base[b, 1], base[b, 2], base[b, 3]
-                other = first if place != _AFTER else high
-                while other < high and busy_start[other] < to:
-                    is_os = busy_cause[other] == _BLOCKED
-                    if busy_end[other] > since and not (is_os and (place != _HOST or wait >= 0)):
-                        n = _put(
-                            *(times, codes, of, n, fill, since, busy_start[other]),
-                            *(what, place, i, wait),
-                        )
-                        start, end = max(since, busy_start[other]), min(to, busy_end[other])
-                        n = _put(
-                            *(times, codes, of, n, fill, start, end),
-                            *(busy_cause[other], place, i, other),
-                        )
-                        since = max(since, end)
+    """`divide` in one pass; memory that is not written to is never taken."""
+    room = _room(g0, g1, thread, busy_first, busy_start, busy_end)
+    gap, by = np.empty(room, np.int32), np.empty(room, np.int32)
+    starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+    names, places = np.empty(room, np.uint8), np.empty(room, np.uint8)
+    n = 0
+    for i in range(g0.size):
+        if not traits[i] & KNOWN or traits[i] & REPLAY:
+            gap[n], starts[n], ends[n], by[n] = i, g0[i], g1[i], -1
+            names[n], places[n] = _INTERNAL if traits[i] & KNOWN else _UNKNOWN, _HOST
+            n += 1
+            continue
+        own = thread[i]
+        wait = _last_at(wait_start, wait_first[own], wait_first[own + 1], g0[i])
+        if wait < wait_first[own] or wait_reach[wait] <= g0[i]:
+            wait = -1
+        until = wait_reach[wait] if wait >= 0 else BEFORE_ALL
+        edges, what = _bases(g0[i], g1[i], l0[i], l1[i], previous[i], traits[i], until)
+        high = busy_first[own + 1]
+        first = max(_last_at(busy_start, busy_first[own], high, g0[i]), busy_first[own])
+        for b in range(4):
+            since, to = edges[b], edges[b + 1]
+            other = first if b < _AFTER_PIECE else high
+            while since < to:
+                # The next interval of the thread that counts here, or the end of the piece.
+                while other < high and (
+                    busy_end[other] <= since
+                    or (busy_cause[other] == _BLOCKED and (b >= _CALL_PIECE or wait >= 0))
+                ):
                     other += 1
-                n = _put(times, codes, of, n, fill, since, to, what, place, i, wait)
-        if not fill:
-            times, codes = np.empty((2, n), np.int64), np.empty((2, n), np.uint8)
-            of = np.empty((2, n), np.int32)
-    return of[0].copy(), times[0].copy(), times[1].copy(), codes[0].copy(), codes[1].copy(), (
-        of[1].copy()
-    )
+                inside = other < high and busy_start[other] <= since
+                stop = to
+                if other < high:
+                    stop = min(to, busy_end[other] if inside else busy_start[other])
+                gap[n], starts[n], ends[n] = i, since, stop
+                names[n] = busy_cause[other] if inside else what[b]
+                by[n] = other if inside else wait
+                places[n] = max(b - 1, _HOST)
+                n += 1
+                since = stop
+    return gap[:n], starts[:n], ends[:n], names[:n], places[:n], by[:n]

@@ -18,6 +18,7 @@ UInt8: TypeAlias = NDArray[np.uint8]
 
 MIN_STEPS = 5
 """Among fewer steps none is called an outlier."""
+_LONG_AGO = -(1 << 62)
 _MADS, _NORMAL, _LEAST_FRAC = 3.0, 1.4826, 0.05
 
 
@@ -133,21 +134,6 @@ def _spread(total: Int64, column: int, a: int, e: int, first: int, ws: Int64, we
         j += 1
 
 
-@compiled()
-def _add(
-    reach: Int64, upto: Int64, active: Int64, c: int, s: int, e: int, w: int, ws: Int64, we: Int64
-) -> None:
-    """Extend the unions that an interval of a class belongs to."""
-    last = reach.shape[1]
-    for k in range(c, last):
-        if e > reach[0, k]:
-            _spread(upto, k, max(s, reach[0, k]), e, w, ws, we)
-            reach[0, k] = e
-    if e > reach[1, c]:
-        _spread(active, c, max(s, reach[1, c]), e, w, ws, we)
-        reach[1, c] = e
-
-
 @compiled(
     "Tuple((int64[:, ::1], int64[:, ::1]))(ro(int64[::1]), ro(int64[::1]), ro(uint8[::1]),"
     " ro(uint8[::1]), ro(int64[::1]), ro(int64[::1]), ro(int64[::1]), ro(int64[::1]),"
@@ -176,7 +162,7 @@ def _swept(
     """
     upto = np.zeros((ws.size, n_classes), np.int64)
     active = np.zeros((ws.size, n_classes), np.int64)
-    reach = np.full((2, n_classes), -(1 << 62), np.int64)
+    reach, ran = np.full(n_classes, _LONG_AGO, np.int64), np.full(n_classes, _LONG_AGO, np.int64)
     w, split, rest, i = 0, 0, 0, 0
     while i < s.size or rest < later.size:
         from_rest = rest < later.size and (i >= s.size or later[rest] < s[i])
@@ -193,8 +179,19 @@ def _swept(
             i += 1
         while w < ws.size and we[w] <= start:
             w += 1
-        if end > start and w < ws.size:
-            _add(reach, upto, active, c, start, end, w, ws, we)
+        if end <= start or w >= ws.size:
+            continue
+        inside = ws[w] <= start and end <= we[w]
+        for k in range(c, n_classes):
+            if end > reach[k]:
+                since, reach[k] = max(start, reach[k]), end
+                if inside:
+                    upto[w, k] += end - since
+                else:
+                    _spread(upto, k, since, end, w, ws, we)
+        if end > ran[c]:
+            since, ran[c] = max(start, ran[c]), end
+            _spread(active, c, since, end, w, ws, we)
     return upto, active
 
 

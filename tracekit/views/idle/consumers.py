@@ -38,7 +38,7 @@ def consumer_losses(trace: Trace) -> dict[tuple[int, str], tuple[float, float]]:
     pairs = then >= 0
     pairs[pairs] = _IS_PRODUCT[kind[then[pairs]]]
     at, then = at[pairs], then[pairs]
-    products = _products(trace)
+    groups, products = _products(trace)
     start, end = (work[c].to_numpy() for c in ("start_ns", "end_ns"))
     fed = pl.DataFrame({"work": then, "gap_ns": np.maximum(start[then] - end[at], 0)})
     fed = fed.cast({"work": pl.UInt32}).join(products, on="work", how="inner")
@@ -48,31 +48,38 @@ def consumer_losses(trace: Trace) -> dict[tuple[int, str], tuple[float, float]]:
     medians = control.group_by(keys).agg(pl.col("time_ns").median().alias("control_ns"))
     compared = fed.join(medians, on=keys, how="left")
     slower = (pl.col("time_ns") - pl.col("control_ns")).clip(lower_bound=0).fill_null(0.0)
-    per_step = compared.group_by("timeline", "group", "step").agg(pl.col("gap_ns").sum(), slower.sum().alias("time_ns"))
-    medians = per_step.group_by("timeline", "group").agg(
-        pl.col("gap_ns").median(), pl.col("time_ns").median()
+    per_step = compared.group_by("timeline", "group", "step").agg(
+        pl.col("gap_ns").sum(), slower.sum().alias("slower_ns")
+    )
+    typical = per_step.group_by("timeline", "group").agg(
+        pl.col("gap_ns").median(), pl.col("slower_ns").median()
     )
     return {
-        (line, group): (gap, loss)
-        for line, group, gap, loss in medians.sort("timeline", "group").iter_rows()
+        (line, groups[group]): (gap, loss)
+        for line, group, gap, loss in typical.sort("timeline", "group").iter_rows()
     }
 
 
-def _products(trace: Trace) -> pl.DataFrame:
-    """Matrix products and attention inside steps, a row each."""
-    work = activity(trace)
-    kind = work["kind"].to_physical().to_numpy()
-    at = np.flatnonzero(_IS_PRODUCT[kind]).astype(np.uint32)
-    own = work.select("start_ns", "end_ns", "name_key", "row")[pl.Series(at)]
+def _products(trace: Trace) -> tuple[list[str], pl.DataFrame]:
+    """Names of the step groups; matrix products and attention inside steps, a row each."""
+    work, step = activity(trace), attribution(trace)["step"]
+    at = np.flatnonzero(_IS_PRODUCT[work["kind"].to_physical().to_numpy()])
+    at = at[step.is_not_null().to_numpy()[at]].astype(np.uint32)
+    rows = pl.Series(at)
+    own = work.select("start_ns", "end_ns", "name_key", "row")[rows]
+    of_step = steps(trace)["group"]
+    groups = of_step.unique().sort().to_list()
+    code = of_step.replace_strict(groups, range(len(groups)), return_dtype=pl.UInt32)
     line = np.zeros(work.height, np.uint16)
     for number, one in enumerate(timelines(trace)):
         line[one.rows] = number
-    rows = own.select(
+    numbers = step.gather(rows)
+    return groups, own.select(
         pl.Series("work", at),
         pl.Series("timeline", line[at]),
-        attribution(trace)["step"].gather(pl.Series(at)).alias("step"),
+        numbers.alias("step"),
+        code.gather(numbers).alias("group"),
         "name_key",
         pl.Series("shape", shapes(trace).row[own["row"].to_numpy()]),
         (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"),
     )
-    return rows.join(steps(trace).select("step", "group"), on="step", how="inner")
