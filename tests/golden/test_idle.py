@@ -16,7 +16,10 @@ CAUSES = {
     ("int4_dequant", 0): (
         7509675,
         {
-            **{"dispatch": 350041, "host_gap": 104542, "sync": 53311, "launch_rate": 32960},
+            "dispatch": 350041,
+            "host_gap": 104542,
+            "sync": 53311,
+            "launch_rate": 32960,
             "launch_latency": 5600,
         },
     ),
@@ -26,30 +29,50 @@ CAUSES = {
     ("tp_decode_rank0", 0): (
         177610506,
         {
-            **{"launch_rate": 33135512, "host_gap": 21861495, "dispatch": 2041743},
-            **{"event_wait": 682883, "sync": 635573, "profiler": 442746, "launch_latency": 409218},
+            "launch_rate": 33135512,
+            "host_gap": 21861495,
+            "dispatch": 2041743,
+            "event_wait": 682883,
+            "sync": 635573,
+            "profiler": 442746,
+            "launch_latency": 409218,
         },
     ),
     ("tp_decode_rank1", 0): (
         210547806,
         {
-            **{"launch_rate": 43659610, "host_gap": 21078932, "dispatch": 1701080},
-            **{"launch_latency": 894645, "event_wait": 613561, "sync": 464460, "profiler": 190},
+            "launch_rate": 43659610,
+            "host_gap": 21078932,
+            "dispatch": 1701080,
+            "launch_latency": 894645,
+            "event_wait": 613561,
+            "sync": 464460,
+            "profiler": 190,
         },
     ),
     ("allreduce_2gpu", 0): (
         124089682,
         {
-            **{"profiler": 5715374, "host_gap": 2993964, "allocation": 533088, "sync": 217923},
-            **{"dispatch": 121441, "launch_latency": 110880, "event_wait": 62400},
+            "profiler": 5715374,
+            "host_gap": 2993964,
+            "allocation": 533088,
+            "sync": 217923,
+            "dispatch": 121441,
+            "launch_latency": 110880,
+            "event_wait": 62400,
             "launch_rate": 38368,
         },
     ),
     ("allreduce_2gpu", 1): (
         117771587,
         {
-            **{"host_gap": 2869224, "allocation": 594200, "launch_rate": 384381, "sync": 174584},
-            **{"dispatch": 112894, "event_wait": 50848, "launch_latency": 33920},
+            "host_gap": 2869224,
+            "allocation": 594200,
+            "launch_rate": 384381,
+            "sync": 174584,
+            "dispatch": 112894,
+            "event_wait": 50848,
+            "launch_latency": 33920,
         },
     ),
 }
@@ -67,8 +90,11 @@ def test_every_idle_nanosecond_has_one_cause(fixture_path, name, gpu):
     assert (own["span_ns"], own["idle_ns"]) == (span, sum(causes.values()))
     rows = frames["causes"].filter((pl.col("gpu") == index) & (pl.col("where") == "whole span"))
     assert dict(rows.select("cause", "time_ns").rows()) == causes
-    sites = frames["sites"].filter(pl.col("gpu") == index).group_by("cause").agg(
-        pl.col("total_ns").sum()
+    sites = (
+        frames["sites"]
+        .filter(pl.col("gpu") == index)
+        .group_by("cause")
+        .agg(pl.col("total_ns").sum())
     )
     assert dict(sites.rows()) == causes
 
@@ -118,24 +144,35 @@ BUDGETS = {
     ("tp_decode_rank0", "decode step=N mode=clean"): (
         9274461.0,
         {
-            **{"gemm": 5197669, "attention": 12008353, "other": 537953},
-            **{"comm_unsplit": 22208976, "idle": 17142908},
+            "gemm": 5197669,
+            "attention": 12008353,
+            "other": 537953,
+            "comm_unsplit": 22208976,
+            "idle": 17142908,
         },
         {},
     ),
     ("tp_decode_rank0", "decode step=N mode=copy"): (
         9213149.0,
         {
-            **{"gemm": 5265062, "attention": 12180867, "other": 542787},
-            **{"comm_unsplit": 16069334, "copy": 5811823, "idle": 19938122},
+            "gemm": 5265062,
+            "attention": 12180867,
+            "other": 542787,
+            "comm_unsplit": 16069334,
+            "copy": 5811823,
+            "idle": 19938122,
         },
         {},
     ),
     ("tp_decode_rank0", "decode step=N mode=offload"): (
         9564893.5,
         {
-            **{"gemm": 5202380, "attention": 12026207, "other": 537408},
-            **{"comm_unsplit": 17426778, "copy": 3385739, "idle": 19941351},
+            "gemm": 5202380,
+            "attention": 12026207,
+            "other": 537408,
+            "comm_unsplit": 17426778,
+            "copy": 3385739,
+            "idle": 19941351,
         },
         {},
     ),

@@ -80,9 +80,9 @@ def slow_waits(rows: list, threads: int) -> tuple[list, list, tuple[int, int, in
                 copy = -1
                 breaks = blocking.ENQUEUES | blocking.WAITS | blocking.PAIRS
                 last = [k for k in own[:place] if rows[k][3] & breaks]
-                if kind & blocking.WAITS and last and rows[last[-1]][3] & blocking.PAIRS:
-                    if start - rows[last[-1]][1] <= blocking.PAIR_NS:
-                        copy = last[-1]
+                pairs = kind & blocking.WAITS and last and rows[last[-1]][3] & blocking.PAIRS
+                if pairs and start - rows[last[-1]][1] <= blocking.PAIR_NS:
+                    copy = last[-1]
                 waits.append((thread, rows[copy][0] if copy >= 0 else start, end, i, copy))
             depth = 0
             for k in own[:place]:
@@ -115,19 +115,19 @@ def test_waits_of_threads(found):
         assert got.wait[place] in {w[3] for w in until if w[2] == got.reach[place]}
 
 
-def slow_cause(t: int, g: tuple[int, int], l: dict, waits: list, busy: list) -> tuple[str, str]:  # noqa: E741
+def slow_cause(t: int, g: tuple[int, int], one: dict, waits: list, busy: list) -> tuple[str, str]:
     """Cause and place of one moment of a gap."""
-    if not l["known"]:
+    if not one["known"]:
         return "unknown", "host"
-    if l["replay"]:
+    if one["replay"]:
         return "graph_internal", "host"
-    (g0, g1), (l0, l1) = g, l["call"]
+    (g0, g1), (l0, l1) = g, one["call"]
     place = "host" if t < min(l0, g1) else "call" if t < l1 else "after"
     covering = [b for b in waits if b[0] <= g0 < b[1]]
     until = max((b[1] for b in covering), default=None)
     lead = "launch_latency"
     if l0 > g0:
-        late = l["previous"] is None or l0 - l["previous"] > causes.THINK_NS
+        late = one["previous"] is None or l0 - one["previous"] > causes.THINK_NS
         lead = "host_gap" if late else "launch_rate"
         if until is not None:
             lead = "sync" if l0 - until <= causes.THINK_NS else "host_gap"
@@ -138,12 +138,12 @@ def slow_cause(t: int, g: tuple[int, int], l: dict, waits: list, busy: list) -> 
     if place == "host":
         return ("sync" if until is not None and t < until else lead), place
     if place == "call":
-        special = "graph_launch" if l["graph"] else "copy_staging" if l["staged"] else lead
+        special = "graph_launch" if one["graph"] else "copy_staging" if one["staged"] else lead
         return special, place
     late = g1 - max(g0, l1)
     if late <= causes.DISPATCH_NS and l1 > g0:
         return lead, place
-    if l["waited"]:
+    if one["waited"]:
         return "event_wait", place
     return ("dispatch" if late <= causes.DISPATCH_NS else "queued_late"), place
 
@@ -207,14 +207,16 @@ def test_causes_are_those_of_every_moment(found, waited, kept):
         np.array([g[0] for g, _ in rows], np.int64),
         np.array([g[1] for g, _ in rows], np.int64),
         causes.Launched(
-            np.array([l["call"][0] for _, l in rows], np.int64),
-            np.array([l["call"][1] for _, l in rows], np.int64),
+            np.array([one["call"][0] for _, one in rows], np.int64),
+            np.array([one["call"][1] for _, one in rows], np.int64),
             np.array(
-                [BEFORE_ALL if l["previous"] is None else l["previous"] for _, l in rows], np.int64
+                [BEFORE_ALL if one["previous"] is None else one["previous"] for _, one in rows],
+                np.int64,
             ),
-            np.array([l["thread"] for _, l in rows], np.int32),
+            np.array([one["thread"] for _, one in rows], np.int32),
             np.array(
-                [sum(bit for name, bit in bits_of.items() if l[name]) for _, l in rows], np.uint8
+                [sum(bit for name, bit in bits_of.items() if one[name]) for _, one in rows],
+                np.uint8,
             ),
         ),
         causes.Waiting(

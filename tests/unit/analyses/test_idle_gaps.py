@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import Export
-from tracekit.engine import analyze, open_trace
+from tracekit.engine import analyze
 from tracekit.model.finding import Level
 from tracekit.views.idle.copies import copy_sites, device_time
 from tracekit.views.idle.sites import sites
@@ -62,9 +62,16 @@ class Host(Export):
         self.call(us(at), us(at + 0.5), "cudaStreamWaitEvent", correlation=self._next)
         self.add(
             "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-            **{"start": us(at), "end": us(at), "deviceId": 0, "contextId": 1, "streamId": stream},
-            **{"correlationId": self._next, "globalPid": (1 << 56) | (100 << 24)},
-            **{"syncType": 2, "eventId": 1, "eventSyncId": 1},
+            start=us(at),
+            end=us(at),
+            deviceId=0,
+            contextId=1,
+            streamId=stream,
+            correlationId=self._next,
+            globalPid=(1 << 56) | (100 << 24),
+            syncType=2,
+            eventId=1,
+            eventSyncId=1,
         )
         self._next += 1
         return self
@@ -128,7 +135,9 @@ def test_i8_inside_a_graph_and_between_two(tmp_path):
     e.call(us(10), us(30), "cudaGraphLaunch_v10000", correlation=901)
     e.kernel(us(25), us(27), "a", correlation=901, graphNodeId=1)
     assert causes(tmp_path, e) == {
-        **{"graph_internal": pytest.approx(0.2), "launch_rate": 2, "graph_launch": 15}
+        "graph_internal": pytest.approx(0.2),
+        "launch_rate": 2,
+        "graph_launch": 15,
     }
 
 

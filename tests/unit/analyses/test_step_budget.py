@@ -36,7 +36,9 @@ def test_the_first_active_class_has_the_time(tmp_path):
     assert sum(found.values()) == 100
     idle = sum(time for name, time in found.items() if name.startswith("idle"))
     assert {k: v for k, v in found.items() if not k.startswith("idle")} == {
-        **{"gemm": 50, "comm_unsplit": 40, "other": 5}
+        "gemm": 50,
+        "comm_unsplit": 40,
+        "other": 5,
     }
     assert idle == 5
     rows = d.frames["step_budget"]["components"]
@@ -91,11 +93,16 @@ def test_waiting_and_transfer_of_a_collective_that_all_ranks_recorded(tmp_path):
     rows = d.frames["step_budget"]["components"].filter(
         (pl.col("gpu") == 0) & (pl.col("where") == "in steps")
     )
-    found = {n: (t / US / 5, h / US / 5) for n, t, h in rows.select(
-        "component", "sum_ns", "hidden_ns"
-    ).iter_rows() if not n.startswith("idle")}
+    found = {
+        n: (t / US / 5, h / US / 5)
+        for n, t, h in rows.select("component", "sum_ns", "hidden_ns").iter_rows()
+        if not n.startswith("idle")
+    }
     assert found == {
-        **{"gemm": (50, 0), "other": (5, 0), "comm_transfer": (20, 0), "comm_wait": (20, 10)}
+        "gemm": (50, 0),
+        "other": (5, 0),
+        "comm_transfer": (20, 0),
+        "comm_wait": (20, 10),
     }
 
 

@@ -8,11 +8,10 @@ import numpy as np
 import polars as pl
 
 from tracekit.analyses.idle_gaps import tables
-from tracekit.trace import Trace
 from tracekit.numerics.idle import causes
 from tracekit.numerics.idle.waterfall import by_cause
+from tracekit.trace import Trace
 from tracekit.views.device.activity import activity
-from tracekit.views.launches.attribution import steps
 from tracekit.views.idle.budget import budget
 from tracekit.views.idle.capture import ending
 from tracekit.views.idle.copies import copy_sites, device_time
@@ -24,6 +23,7 @@ from tracekit.views.idle.sites import sites
 from tracekit.views.idle.step_facts import ONE_OFF
 from tracekit.views.idle.timelines import timelines
 from tracekit.views.idle.windows import BETWEEN, WHOLE
+from tracekit.views.launches.attribution import steps
 
 __all__ = ["VIEWS", "compute"]
 
@@ -110,8 +110,8 @@ def _whole(trace: Trace) -> pl.DataFrame:
     for number, time in enumerate(device_time(trace)):
         own = gaps.of(number)
         low, high = np.searchsorted(parts.gap, [own.start, own.stop])
-        columns = (c[low:high] for c in (parts.start, parts.end, parts.cause))
-        total = by_cause(*columns, _ALL_TIME, len(causes.CAUSES))
+        start, end, cause = parts.start[low:high], parts.end[low:high], parts.cause[low:high]
+        total = by_cause(start, end, cause, _ALL_TIME, len(causes.CAUSES))
         rows.append(_rows(number, WHOLE, None, 0, total, time.span_ns, total[0] * 0))
     return pl.concat(rows)
 
@@ -165,14 +165,20 @@ def _families(trace: Trace) -> pl.DataFrame:
         for name in FAMILIES:
             of = _OF_FAMILY[name]
             row = {
-                **{"timeline": line, "step_group": group if n_steps else None},
-                **{"n_steps": n_steps, "time_ns": time_ns, "n_work": spans["n_work"].median()},
-                **{"pause_ns": int(own.filter(is_pause)["length_ns"].sum()), "family": name},
-                **{"idle_ns": int(idle[of].sum()), "judged_ns": int(judged[of].sum())},
+                "timeline": line,
+                "step_group": group if n_steps else None,
+                "n_steps": n_steps,
+                "time_ns": time_ns,
+                "n_work": spans["n_work"].median(),
+                "pause_ns": int(own.filter(is_pause)["length_ns"].sum()),
+                "family": name,
+                "idle_ns": int(idle[of].sum()),
+                "judged_ns": int(judged[of].sum()),
             }
             found.append(row)
-    schema = {"timeline": pl.UInt32, **tables.FAMILIES.schema}
-    frame = pl.DataFrame(found, schema={k: v for k, v in schema.items() if k != "gpu"})
+    schema = pl.Schema({"timeline": pl.UInt32(), **tables.FAMILIES.schema})
+    del schema["gpu"]
+    frame = pl.DataFrame(found, schema=schema)
     share = pl.when(pl.col("time_ns") > 0).then(pl.col("judged_ns") / pl.col("time_ns"))
     return frame.with_columns(share.alias("judged_frac"))
 
@@ -189,11 +195,11 @@ def _with_steps(rows: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
 def _sites(trace: Trace, gpus: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
     rows = _with_steps(sites(trace), families)
     idle = gpus["idle_ns"].gather(rows["timeline"])
-    families = [family(c) for c in rows["cause"]]
+    kinds = [family(c) for c in rows["cause"]]
     return tables.SITES.conform(
         rows.with_columns(
             _indices(trace).gather(rows["timeline"]),
-            pl.Series("family", families, pl.String),
+            pl.Series("family", kinds, pl.String),
             pl.when(pl.col("n_steps") > 0)
             .then(pl.col("total_ns") / pl.col("n_steps"))
             .alias("per_step_ns"),
@@ -211,9 +217,7 @@ def _copies(trace: Trace, families: pl.DataFrame, link_gbps: float) -> pl.DataFr
     return tables.COPIES.conform(
         rows.with_columns(
             _indices(trace).gather(rows["timeline"]),
-            pl.when(pl.col("n_steps") > 0)
-            .then(pl.col("n") / pl.col("n_steps"))
-            .alias("per_step"),
+            pl.when(pl.col("n_steps") > 0).then(pl.col("n") / pl.col("n_steps")).alias("per_step"),
             (pl.col("exposed_ns") / pl.col("length_ns")).alias("exposed_frac"),
             (1 - pl.col("exposed_ns") / pl.col("time_ns")).alias("hidden_frac"),
             pl.when(~pl.col("small")).then(pl.col("gb_per_s") / link).alias("link_frac"),

@@ -53,15 +53,11 @@ def exposed(frames: Frames, params: Any) -> Sequence[Finding]:
     return (_finding(frames, worst, site, level, params),)
 
 
-def _finding(
-    frames: Frames, worst: Row, site: Row, level: Level, params: Any
-) -> Finding:
+def _finding(frames: Frames, worst: Row, site: Row, level: Level, params: Any) -> Finding:
     gpu, group, frac = worst["gpu"], worst["step_group"], worst["exposed_frac"]
     gain = gain_of(frames, gpu, group, "copy") if level is not Level.OK else None
     if level is Level.OK:
-        title = (
-            f"copies that nothing hides take {share(frac)} of {where(worst)} on {gpu_name(gpu)}"
-        )
+        title = f"copies that nothing hides take {share(frac)} of {where(worst)} on {gpu_name(gpu)}"
     else:
         title = (
             f"{_what(site)} take {share(frac)} of {where(worst)} on {gpu_name(gpu)},"

@@ -76,9 +76,7 @@ def _no_records(summary: Row) -> Finding:
 
 def incomplete(summary: Row) -> Iterator[Finding]:
     """Return a finding that many launches have no device work, if so."""
-    n, lost, graphs = (
-        summary[c] for c in ("n_launches", "n_without_work", "n_graph_without_work")
-    )
+    n, lost, graphs = (summary[c] for c in ("n_launches", "n_without_work", "n_graph_without_work"))
     if not n or lost <= LOST_FRAC * n:
         return
     what = [f"{count(graphs)} graph launches"] if graphs else []

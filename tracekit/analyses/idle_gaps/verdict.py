@@ -58,13 +58,13 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     return (*found, *copies.exposed(frames, params))
 
 
-def _idle(
-    frames: Frames, summary: Row, params: Any, *, is_complete: bool
-) -> list[Finding]:
+def _idle(frames: Frames, summary: Row, params: Any, *, is_complete: bool) -> list[Finding]:
     """Findings on the GPU and steps that lose most."""
     keys = ["gpu", "step_group", "n_steps", "time_ns", "n_work"]
-    totals = frames["families"].group_by(keys, maintain_order=True).agg(
-        pl.col("judged_ns").sum(), pl.col("idle_ns").sum()
+    totals = (
+        frames["families"]
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("judged_ns").sum(), pl.col("idle_ns").sum())
     )
     totals = totals.filter(pl.col("time_ns") > 0).with_columns(
         (pl.col("judged_ns") / pl.col("time_ns")).alias("judged_frac"),
@@ -72,9 +72,9 @@ def _idle(
     )
     if totals.is_empty():
         return []
-    level = pl.when(pl.col("judged_frac") >= params.critical_frac).then(2)
-    level = level.when(pl.col("judged_frac") >= params.warn_frac).then(1).otherwise(0)
-    ranked = totals.with_columns(level.alias("rank")).sort(
+    frac = pl.col("judged_frac")
+    level = pl.when(frac >= params.critical_frac).then(2).when(frac >= params.warn_frac).then(1)
+    ranked = totals.with_columns(level.otherwise(0).alias("rank")).sort(
         ["rank", "judged_ns"], descending=True, maintain_order=True
     )
     worst = ranked.row(0, named=True)
@@ -103,7 +103,7 @@ def _doubt(frames: Frames, summary: Row, worst: Row, by_kind: dict[str, int]) ->
     idle = f"{gpu_name(worst['gpu'])} is idle {share(worst['idle_frac'])} of {where(worst)}"
     matched = _launch_frac(frames, worst["gpu"])
     unknown = by_kind["unknown"] / max(worst["idle_ns"], 1)
-    missing = ()
+    missing: tuple[Missing, ...] = ()
     if not summary["has_calls"]:
         why = "host calls were not recorded"
         missing = (Missing("CUDA calls of the host", ("runtime",)),)
@@ -142,9 +142,9 @@ def _opaque(frames: Frames, worst: Row) -> Finding | None:
         id="idle_gaps/opaque",
         level=Level.UNKNOWN,
         title=(
-            f"{gpu_name(worst['gpu'])} is idle {share(worst['idle_frac'])} of {where(worst)} between"
-            f" graphs; {share(opaque)} of the span is inside of graphs traced as a whole, and idle"
-            " time there is unknown"
+            f"{gpu_name(worst['gpu'])} is idle {share(worst['idle_frac'])} of {where(worst)}"
+            f" between graphs; {share(opaque)} of the span is inside of graphs traced as a whole,"
+            " and idle time there is unknown"
         ),
         metrics=(*_metrics(worst, None), Metric("opaque_frac", opaque, "1", doc="of the span")),
         missing=(Missing("kernels inside CUDA graphs", ("kernels",)),),
@@ -175,9 +175,7 @@ def _calm(frames: Frames, worst: Row, params: Any) -> Finding:
     )
 
 
-def _causes(
-    frames: Frames, worst: Row, by_kind: dict[str, int], params: Any
-) -> list[Finding]:
+def _causes(frames: Frames, worst: Row, by_kind: dict[str, int], params: Any) -> list[Finding]:
     """The largest kind of cause with the level of all idle time; others by their own share."""
     order = sorted(by_kind, key=lambda kind: -by_kind[kind])
     found = []
@@ -227,22 +225,18 @@ def _cause(
     return replace(found, t_range_ns=(first["first_start_ns"], first["first_end_ns"]))
 
 
-def _title(
-    frames: Frames, worst: Row, kind: str, judged_ns: int, first: Row | None
-) -> str:
+def _title(frames: Frames, worst: Row, kind: str, judged_ns: int, first: Row | None) -> str:
     """Cause and size; the fix follows."""
     n, frac = worst["n_steps"], judged_ns / worst["time_ns"]
     part = "" if worst["idle_frac"] - frac < SAME_FRAC else f", {share(frac)} for this"
     each = f" ({duration(judged_ns / n)} a step, {worst['n_work']:.0f} operations)" if n else ""
-    size = f"{gpu_name(worst['gpu'])} is idle {share(worst['idle_frac'])} of {where(worst)}{part}{each}"
+    size = f"{gpu_name(worst['gpu'])} is idle {share(worst['idle_frac'])} of {where(worst)}"
+    size += part + each
     call = first["call"] if first and first["call"] else ""
     if kind == "host":
         launching, working = (_family_ns(frames, worst, name) for name in _HOST)
         if launching >= working:
-            return (
-                f"the host launches more slowly than {gpu_name(worst['gpu'])} runs: "
-                + size
-            )
+            return f"the host launches more slowly than {gpu_name(worst['gpu'])} runs: " + size
         place = f", most often {_between(first)}" if first else ""
         return f"the host works while {gpu_name(worst['gpu'])} waits{place}: {size}"
     if kind == "blocking sync":
@@ -276,7 +270,7 @@ def _family_ns(frames: Frames, worst: Row, family: str) -> int:
 
 def _metrics(worst: Row, judged_ns: int | None) -> tuple[Metric, ...]:
     n = worst["n_steps"] or None
-    own = ()
+    own: tuple[Metric, ...] = ()
     if judged_ns is not None:
         doc = "idle for this cause"
         own = (
@@ -305,7 +299,9 @@ def _site_metrics(site: Row | None) -> tuple[Metric, ...]:
 
 
 def _confidence(frames: Frames, worst: Row) -> Confidence:
-    n = int(frames["sites"].filter(pl.col("gpu").eq_missing(pl.lit(worst["gpu"], pl.Int16)))["n"].sum())
+    n = int(
+        frames["sites"].filter(pl.col("gpu").eq_missing(pl.lit(worst["gpu"], pl.Int16)))["n"].sum()
+    )
     marked = worst["step_group"] is not None
     why = "intervals are measured exactly; which cause they have follows fixed rules"
     return Confidence(

@@ -33,7 +33,9 @@ def compute(trace: Trace, _: Any) -> dict[str, pl.DataFrame]:
     steps = every.filter(pl.col("what") != BETWEEN)
     between = every.filter(pl.col("what") == BETWEEN)
     gaps = between.select(*_KEYS, "step", pl.col("span_ns").alias("between_ns"))
-    steps = steps.join(gaps, on=[*_KEYS, "step"], how="left", nulls_equal=True, maintain_order="left")
+    steps = steps.join(
+        gaps, on=[*_KEYS, "step"], how="left", nulls_equal=True, maintain_order="left"
+    )
     groups, outliers = _groups(steps)
     return {
         "steps": tables.STEPS.conform(steps),
@@ -86,9 +88,15 @@ def _components(steps: pl.DataFrame, between: pl.DataFrame) -> pl.DataFrame:
                 if not total and not hidden:
                     continue
                 row = {
-                    **{"gpu": gpu, "step_group": group, "n_steps": n_steps, "where": where},
-                    **{"component": _word(name), "is_idle": name in _IDLE, "sum_ns": total},
-                    **{"median_ns": rows[name].median(), "frac": total / span},
+                    "gpu": gpu,
+                    "step_group": group,
+                    "n_steps": n_steps,
+                    "where": where,
+                    "component": _word(name),
+                    "is_idle": name in _IDLE,
+                    "sum_ns": total,
+                    "median_ns": rows[name].median(),
+                    "frac": total / span,
                     "hidden_ns": hidden,
                 }
                 found.append(row)
@@ -113,11 +121,16 @@ def _groups(steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         outliers += [_outlier(own, row, median) for row in beyond.iter_rows(named=True)]
         groups.append(
             {
-                **{"gpu": gpu, "step_group": group, "n_steps": own["step"].drop_nulls().len()},
-                **{"span_ns": int(spans.sum()), "median_ns": median},
-                **{"between_ns": int(own["between_ns"].sum())},
-                **{"between_median_ns": own["between_ns"].median(), "threshold_ns": limit},
-                **{"n_outliers": beyond.height, "n_cut": int(own["cut"].sum())},
+                "gpu": gpu,
+                "step_group": group,
+                "n_steps": own["step"].drop_nulls().len(),
+                "span_ns": int(spans.sum()),
+                "median_ns": median,
+                "between_ns": int(own["between_ns"].sum()),
+                "between_median_ns": own["between_ns"].median(),
+                "threshold_ns": limit,
+                "n_outliers": beyond.height,
+                "n_cut": int(own["cut"].sum()),
                 "excess_ns": round(float((beyond["span_ns"] - median).sum())),
             }
         )
@@ -139,6 +152,9 @@ def _outlier(own: pl.DataFrame, row: dict[str, Any], median: float) -> dict[str,
         what = _word(max(_IDLE, key=lambda name: of[name]))
     return {
         **{c: row[c] for c in ("gpu", "step_group", "step", "label", "start_ns", "span_ns")},
-        **{"median_ns": median, "excess_ns": excess, "component": what},
-        **{"component_excess_ns": more[most], "component_frac": more[most] / excess},
+        "median_ns": median,
+        "excess_ns": excess,
+        "component": what,
+        "component_excess_ns": more[most],
+        "component_frac": more[most] / excess,
     }

@@ -146,7 +146,8 @@ def _caveats(group: Row, parts: pl.DataFrame) -> Sequence[str]:
     found = ["Shares are of sums over steps, which add up; medians of components do not."]
     if group["n_cut"]:
         found.append(
-            f"{count(group['n_cut'])} steps overlap the next one: their time ends where that begins."
+            f"{count(group['n_cut'])} steps overlap the next one: their time ends where that"
+            " begins."
         )
     if parts.filter(pl.col("component") == "comm_unsplit").height:
         found.append(
@@ -168,8 +169,9 @@ def _outliers(frames: Frames, group: Row, params: Any) -> Finding:
         level=level,
         title=(
             f"{n} of {of} steps '{group['step_group']}' on {_gpu(group)} take longer than the rest:"
-            f" '{first['label']}' {duration(first['span_ns'])} against {duration(first['median_ns'])},"
-            f" {share(min(first['component_frac'], 1.0))} of that through {component}"
+            f" '{first['label']}' {duration(first['span_ns'])} against"
+            f" {duration(first['median_ns'])}, {share(min(first['component_frac'], 1.0))} of that"
+            f" through {component}"
         ),
         metrics=(
             Metric("excess_frac", frac, "1", n=group["n_outliers"], doc="of the group's time"),

@@ -63,9 +63,7 @@ class Blocking(NamedTuple):
     n_graphs_without_work: int
 
 
-def host_waits(
-    start: Int64, end: Int64, thread: UInt32, bits: UInt16, n_threads: int
-) -> Blocking:
+def host_waits(start: Int64, end: Int64, thread: UInt32, bits: UInt16, n_threads: int) -> Blocking:
     """Return when threads wait for the device, and the enqueuing call before each call.
 
     A copy to the host (or one from pageable memory) with a wait of its thread at most `PAIR_NS`

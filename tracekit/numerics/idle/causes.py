@@ -141,9 +141,8 @@ def divide(start: Int64, end: Int64, launched: Launched, waiting: Waiting, busy:
         before ended at most `THINK_NS` earlier, else ``host_gap``. This is the gap's lead, which
         the call itself and up to `DISPATCH_NS` behind it share.
     """
-    found = _divide(
-        *(np.ascontiguousarray(c, np.int64) for c in (start, end)), *launched, *waiting, *busy
-    )
+    g0, g1 = (np.ascontiguousarray(c, np.int64) for c in (start, end))
+    found = _divide(g0, g1, *launched, *waiting, *busy[:3], busy.cause)
     return Parts(*found)
 
 
@@ -192,7 +191,7 @@ def _bases(
 
 
 @compiled()
-def _room(g0: Int64, g1: Int64, thread: Int32, first: Int64, start: Int64, end: Int64) -> int:
+def _room(g0: Int64, g1: Int64, thread: Int32, first: Int64, start: Int64) -> int:
     """At least as many parts as there can be."""
     n = 4 * g0.size
     if start.size:
@@ -229,7 +228,7 @@ def _divide(
     busy_cause: UInt8,
 ) -> tuple[Int32, Int64, Int64, UInt8, UInt8, Int32]:
     """`divide` in one pass; memory that is not written to is never taken."""
-    room = _room(g0, g1, thread, busy_first, busy_start, busy_end)
+    room = _room(g0, g1, thread, busy_first, busy_start)
     gap, by = np.empty(room, np.int32), np.empty(room, np.int32)
     starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
     names, places = np.empty(room, np.uint8), np.empty(room, np.uint8)

@@ -39,8 +39,8 @@ def gaps(start: Int64, end: Int64, tie: UInt32) -> Gaps:
         end: int64[n], ns; rows with ``end <= start`` are never active.
         tie: uint32[n], decides which of the rows that start at once ends a gap.
     """
-    columns = (np.ascontiguousarray(c, np.int64) for c in (start, end))
-    return Gaps(*_gaps(*columns, np.ascontiguousarray(tie, np.uint32)))
+    s, e = (np.ascontiguousarray(c, np.int64) for c in (start, end))
+    return Gaps(*_gaps(s, e, np.ascontiguousarray(tie, np.uint32)))
 
 
 @compiled()

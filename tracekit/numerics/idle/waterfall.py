@@ -54,6 +54,22 @@ class Splits(NamedTuple):
     after: int
 
 
+class _Split(NamedTuple):
+    """Rows that change their class, as they begin and as they go on.
+
+    Attributes:
+        row: int64[k], ascending.
+        at: int64[k], ns, until when each is of the first class.
+        later: int64[k], ns, when each begins to be of the second one; ascending.
+        until: int64[k], ns, its end.
+    """
+
+    row: Int64
+    at: Int64
+    later: Int64
+    until: Int64
+
+
 def by_class(
     rows: Rows, windows: Intervals, n_classes: int, splits: Splits | None = None
 ) -> tuple[Int64, Int64]:
@@ -77,18 +93,16 @@ def by_class(
         before, after = splits.before, splits.after
         order = np.argsort(at, kind="stable")
         later, until = at[order], rows.end[row][order]
+    start, end = (np.ascontiguousarray(c, np.int64) for c in (rows.start, rows.end))
+    kind, class_of = (np.ascontiguousarray(c, np.uint8) for c in (rows.kind, rows.class_of))
+    split = _Split(*(np.ascontiguousarray(c, np.int64) for c in (row, at, later, until)))
     reached, active = _swept(
-        *(np.ascontiguousarray(c, np.int64) for c in (rows.start, rows.end)),
-        *(np.ascontiguousarray(c, np.uint8) for c in (rows.kind, rows.class_of)),
-        *(np.ascontiguousarray(c, np.int64) for c in (row, at, later, until)),
-        *(before, after, starts, ends, n_classes),
+        start, end, kind, class_of, *split, before, after, starts, ends, n_classes
     )
     return np.diff(reached, axis=1, prepend=0), active
 
 
-def by_cause(
-    start: Int64, end: Int64, cause: UInt8, windows: Intervals, n_causes: int
-) -> Int64:
+def by_cause(start: Int64, end: Int64, cause: UInt8, windows: Intervals, n_causes: int) -> Int64:
     """Return the time of each cause in each window.
 
     Args:

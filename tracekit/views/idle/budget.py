@@ -9,10 +9,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels import KernelKind
-from tracekit.trace import Trace, view
 from tracekit.numerics.idle import causes, waterfall
-from tracekit.views.device.activity import OPAQUE, WORK_KIND, activity
+from tracekit.trace import Trace, view
 from tracekit.views.collectives.matching import matching
+from tracekit.views.device.activity import OPAQUE, WORK_KIND, activity
 from tracekit.views.idle.gaps import gap_rows
 from tracekit.views.idle.parts import idle_parts
 from tracekit.views.idle.timelines import Timeline, timelines
@@ -88,9 +88,9 @@ def _busy(
     waits: tuple[NDArray[np.uint32], NDArray[np.int64]],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     work = activity(trace)
-    columns = (line.of(work[c]) for c in ("start_ns", "end_ns"))
+    start, end = (line.of(work[c]).to_numpy() for c in ("start_ns", "end_ns"))
     kind = line.of(work["kind"]).to_physical().to_numpy()
-    rows = waterfall.Rows(*(c.to_numpy() for c in columns), kind, _CLASS_OF)
+    rows = waterfall.Rows(start, end, kind, _CLASS_OF)
     row, until = waits
     place, found = line.places(row)
     splits = waterfall.Splits(place, until[found], _WAIT, _TRANSFER) if place.size else None
@@ -101,8 +101,8 @@ def _idle(
     parts: causes.Parts, gaps: slice, edges: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> NDArray[np.int64]:
     low, high = np.searchsorted(parts.gap, [gaps.start, gaps.stop])
-    columns = (c[low:high] for c in (parts.start, parts.end, parts.cause))
-    return waterfall.by_cause(*columns, edges, len(causes.CAUSES))
+    start, end, cause = parts.start[low:high], parts.end[low:high], parts.cause[low:high]
+    return waterfall.by_cause(start, end, cause, edges, len(causes.CAUSES))
 
 
 def _waits(trace: Trace) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:

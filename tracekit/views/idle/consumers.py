@@ -6,17 +6,17 @@ import numpy as np
 import polars as pl
 
 from tracekit.model.kernels import KernelKind
-from tracekit.trace import Trace, view
 from tracekit.numerics.rows import overlapping
+from tracekit.trace import Trace, view
 from tracekit.views.device.activity import WORK_KIND, activity, queues
-from tracekit.views.launches.attribution import attribution, steps
-from tracekit.views.idle.timelines import timelines
 from tracekit.views.device.kernels import shapes
+from tracekit.views.idle.timelines import timelines
+from tracekit.views.launches.attribution import attribution, steps
 
 __all__ = ["consumer_losses"]
 
 _KINDS = WORK_KIND.categories.to_numpy()
-_IS_DEQUANT = _KINDS == KernelKind.DEQUANT.value
+_IS_DEQUANT = np.isin(_KINDS, [KernelKind.DEQUANT.value])
 _IS_KERNEL = np.isin(_KINDS, [k.value for k in KernelKind])
 _IS_PRODUCT = np.isin(_KINDS, [k.value for k in KernelKind if k.is_gemm or k == "attention"])
 
@@ -26,9 +26,10 @@ def consumer_losses(trace: Trace) -> dict[tuple[int, str], tuple[float, float]]:
     """Return what the consumers of separately dequantised weights lose, by timeline and group.
 
     Returns:
-        ``(gaps_ns, slower_ns)``, medians over steps: time from each dequantisation to the kernel that follows
-        it, and by how much these take longer than the median kernel of the same name, grid and
-        block in steps of a group without dequantisation (0 where there is none to compare with).
+        ``(gaps_ns, slower_ns)``, medians over steps: time from each dequantisation to the kernel
+        that follows it, and by how much these take longer than the median kernel of the same name,
+        grid and block in steps of a group without dequantisation (0 where there is none to compare
+        with).
     """
     work = activity(trace)
     kind, queue = work["kind"].to_physical().to_numpy(), work["queue"].to_numpy()

@@ -9,16 +9,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.hardware.host_link import host_link_gb_per_s
-from tracekit.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.rows import shares
+from tracekit.trace import Trace, view
 from tracekit.views.device.activity import OPAQUE, WORK_KIND, activity, device_ids, queues
-from tracekit.views.launches.attribution import attribution, host_calls, steps
+from tracekit.views.device.kernels import COPY_KINDS, kernel_names
 from tracekit.views.idle.host import call_names
 from tracekit.views.idle.range_names import range_names
 from tracekit.views.idle.timelines import Timeline, timelines
 from tracekit.views.idle.waited import waited
-from tracekit.views.device.kernels import COPY_KINDS, kernel_names
+from tracekit.views.launches.attribution import attribution, host_calls, steps
 
 __all__ = ["COPY_SITES", "DeviceTime", "copy_sites", "device_time"]
 
@@ -103,8 +103,8 @@ def device_time(trace: Trace) -> tuple[DeviceTime, ...]:
         call = host_calls(trace).of_work[line.rows]
         span = int(every[1][-1] - every[0][0]) if every[0].size else 0
         opaque = _union(trace, line, _IS_OPAQUE) if trace.has("graph_trace") else _NOTHING
-        times = (intervals.total_ns(*union) for union in (every, compute, opaque))
-        found.append(DeviceTime(span, *times, call.size, int((call >= 0).sum())))
+        busy, computing, hidden = (intervals.total_ns(*u) for u in (every, compute, opaque))
+        found.append(DeviceTime(span, busy, computing, hidden, call.size, int((call >= 0).sum())))
     return tuple(found)
 
 
@@ -143,9 +143,7 @@ def copy_sites(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema=COPY_SITES)
     keys = ["timeline", "step_group", "range_name", "copy_kind", "memory", "small"]
     by_exposed = pl.col("exposed_ns").arg_max()
-    at_longest = [
-        pl.col(c).get(by_exposed) for c in ("work", "place", "start_ns", "end_ns", "stream_place")
-    ]
+    at_longest = [pl.col(c).get(by_exposed) for c in ("start_ns", "end_ns", "queue")]
     found = rows.group_by(keys, maintain_order=True).agg(
         pl.len().alias("n"),
         pl.col("bytes").median().alias("median_bytes"),
@@ -185,13 +183,11 @@ def _of_line(trace: Trace, number: int, line: Timeline) -> pl.DataFrame:
         pl.lit(number, pl.UInt16).alias("timeline"),
         *(kind, "bytes", memory.alias("memory"), (pl.col("bytes") < SMALL_BYTES).alias("small")),
         pl.Series("range_name", ranges),
-        pl.Series("work", at),
-        pl.Series("place", place),
         pl.Series("start_ns", start),
         pl.Series("end_ns", end),
         pl.Series("time_ns", end - start),
         pl.Series("exposed_ns", exposed),
-        own["queue"].alias("stream_place"),
+        own["queue"],
         step.alias("step"),
     )
     rows = rows.join(groups, on="step", how="left", maintain_order="left")
@@ -222,16 +218,16 @@ def _named(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     lines = timelines(trace)
     waiters = [
         _waiter(trace, lines[line], *longest)
-        for line, *longest in found.select("timeline", "place", "end_ns", "stream_place").rows()
+        for line, *longest in found.select("timeline", "end_ns", "queue").rows()
     ]
     kind = pl.col("copy_kind")
     return (
         found.with_columns(
             pl.Series("range", _texts(texts, found["range_name"]), pl.String),
             pl.Series("call", _texts(names.to_list(), found["call_name"]), pl.String),
-            kind.replace_strict(
-                COPY_KINDS, default="kind unknown", return_dtype=pl.String
-            ).alias("direction"),
+            kind.replace_strict(COPY_KINDS, default="kind unknown", return_dtype=pl.String).alias(
+                "direction"
+            ),
             (pl.col("bytes") / pl.col("time_ns")).alias("gb_per_s"),
             pl.Series("link_gb_per_s", _links(trace, found), pl.Float64),
             pl.Series("waiter", [w for w, _ in waiters], pl.String),
@@ -241,7 +237,10 @@ def _named(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
         )
         .select(list(COPY_SITES))
         .cast(COPY_SITES)
-        .sort(["exposed_ns", "time_ns", "timeline", "first_start_ns"], descending=[True, True, False, False])
+        .sort(
+            ["exposed_ns", "time_ns", "timeline", "first_start_ns"],
+            descending=[True, True, False, False],
+        )
     )
 
 
@@ -262,9 +261,7 @@ def _links(trace: Trace, found: pl.DataFrame) -> list[float | None]:
     return links
 
 
-def _waiter(
-    trace: Trace, line: Timeline, place: int, end: int, queue: int
-) -> tuple[str | None, str | None]:
+def _waiter(trace: Trace, line: Timeline, end: int, queue: int) -> tuple[str | None, str | None]:
     """What ran first after a copy had ended, and how it came to wait for it."""
     work = activity(trace)
     starts, kinds = line.of(work["start_ns"]).to_numpy(), line.of(work["kind"]).to_physical()

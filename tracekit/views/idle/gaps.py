@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.trace import Trace, view
 from tracekit.numerics.idle import gaps as found_gaps
+from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids
 from tracekit.views.idle.timelines import timelines
 

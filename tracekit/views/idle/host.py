@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,12 +11,12 @@ from numpy.typing import NDArray
 
 from tracekit.model.kernels.api import api_base_name
 from tracekit.model.kernels.roles import CallRole, call_role
-from tracekit.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.idle import blocking, causes
+from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity
-from tracekit.views.launches.attribution import host_calls
 from tracekit.views.keys import row_numbers
+from tracekit.views.launches.attribution import host_calls
 from tracekit.views.strings import resolved
 
 __all__ = ["PAGEABLE", "CallNames", "call_names", "copies_with_host", "held_threads"]
@@ -174,7 +175,12 @@ def _overhead(trace: Trace) -> dict[tuple[int, int], _Layer]:
     return found
 
 
-def _disjoint(layers: object) -> tuple[NDArray[np.int64], ...]:
+def _joined(one: intervals.Intervals, other: intervals.Intervals) -> intervals.Intervals:
+    starts, ends = (np.concatenate(edges) for edges in zip(one, other, strict=True))
+    return intervals.union(starts, ends)
+
+
+def _disjoint(layers: Sequence[_Layer]) -> tuple[NDArray[np.int64], ...]:
     """Start, end, cause and row of disjoint intervals: each layer without those before it."""
     free: intervals.Intervals | None = None
     found = []
@@ -184,7 +190,7 @@ def _disjoint(layers: object) -> tuple[NDArray[np.int64], ...]:
             continue
         own = intervals.union(start, end)
         pieces = own if free is None else intervals.subtract(*own, *free)
-        free = own if free is None else intervals.union(*map(np.concatenate, zip(free, own)))
+        free = own if free is None else _joined(free, own)
         order = np.argsort(start, kind="stable")
         at = np.searchsorted(start[order], pieces[0], side="right") - 1
         code = np.full(pieces[0].size, causes.cause(name), np.int64)

@@ -9,14 +9,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels.roles import CallRole
-from tracekit.trace import Trace, view
 from tracekit.numerics.idle import causes
 from tracekit.numerics.sweeps import BEFORE_ALL
+from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids, queues
-from tracekit.views.launches.attribution import host_calls
 from tracekit.views.idle.gaps import gap_rows
 from tracekit.views.idle.host import call_names, copies_with_host, held_threads
 from tracekit.views.idle.waited import waited
+from tracekit.views.launches.attribution import host_calls
 
 __all__ = ["IdleParts", "idle_parts"]
 
@@ -112,7 +112,9 @@ def _traits(trace: Trace, call: NDArray[np.int32]) -> NDArray[np.uint8]:
         traits[_taken(of_call, call, False)] |= causes.GRAPH_LAUNCH
     ids = device_ids(trace)
     if ids.graph_node is not None:
-        node = ids.graph_node.is_not_null().to_numpy() & (ids.graph_node.fill_null(0) != 0).to_numpy()
+        node = (
+            ids.graph_node.is_not_null().to_numpy() & (ids.graph_node.fill_null(0) != 0).to_numpy()
+        )
         correlation = ids.correlation.fill_null(0).to_numpy()
         queue = activity(trace)["queue"].to_numpy()
         process = _process(trace)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from tracekit.model.gain import Gain
-from tracekit.trace import Trace, view
 from tracekit.numerics.idle import whatif
+from tracekit.trace import Trace, view
 from tracekit.views.idle.consumers import consumer_losses
 from tracekit.views.idle.copies import copy_sites
 from tracekit.views.idle.step_facts import step_facts
@@ -122,7 +122,12 @@ def _copies(trace: Trace, facts: Mapping[str, Any]) -> Iterator[_Change]:
             f"the link reaches 70 to 100 % of {site['link_gb_per_s']:.1f} GB/s",
             "the upper end also needs the copy on its own stream, one step ahead",
         )
-        yield COPY, "pin the host memory, then overlap the copy", (max(hidden, min(host, lo)), hi), extra
+        yield (
+            COPY,
+            "pin the host memory, then overlap the copy",
+            (max(hidden, min(host, lo)), hi),
+            extra,
+        )
     else:
         after = whatif.hidden_copy(span, busy, copy, exposed, host_waits=waits)
         extra["assumptions"] = (

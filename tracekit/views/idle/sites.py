@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.trace import Trace, view
 from tracekit.numerics.idle import causes
+from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity
-from tracekit.views.launches.attribution import attribution, steps
+from tracekit.views.device.kernels import kernel_names
 from tracekit.views.idle.gaps import gap_rows
 from tracekit.views.idle.host import call_names
 from tracekit.views.idle.parts import idle_parts
 from tracekit.views.idle.range_names import range_names
 from tracekit.views.idle.timelines import timelines
-from tracekit.views.device.kernels import kernel_names
+from tracekit.views.launches.attribution import attribution, steps
 
 __all__ = ["SITES", "sites"]
 
@@ -139,7 +139,7 @@ def sites(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _packed(*codes: NDArray[np.generic]) -> NDArray[np.int64]:
+def _packed(*codes: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     """One number for each row of small numbers."""
     key = np.zeros(codes[0].size, np.int64)
     for code in codes:
@@ -187,7 +187,7 @@ def _calls_around(
     return before, np.where(is_gap, own.call_name[found.gap], -1)
 
 
-def _named(names: tuple[str, ...] | list[str], rows: NDArray[np.generic]) -> list[str | None]:
+def _named(names: tuple[str, ...] | list[str], rows: NDArray[np.integer[Any]]) -> list[str | None]:
     return [names[row] if row >= 0 else None for row in rows.tolist()]
 
 

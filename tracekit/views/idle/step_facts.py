@@ -6,14 +6,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.trace import Trace, view
 from tracekit.numerics import intervals
 from tracekit.numerics.idle import causes, waterfall
-from tracekit.views.launches.attribution import host_calls, steps
+from tracekit.trace import Trace, view
 from tracekit.views.idle.budget import CLASSES, budget
 from tracekit.views.idle.gaps import gap_rows
 from tracekit.views.idle.parts import idle_parts
 from tracekit.views.idle.windows import BETWEEN
+from tracekit.views.launches.attribution import host_calls, steps
 
 __all__ = ["FACTS", "ONE_OFF", "step_facts"]
 
@@ -50,12 +50,12 @@ def step_facts(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of `FACTS`, sorted by timeline and group; n_steps is 0 for a capture without steps,
         which then is the one step. span_ns (first start to last end), between_ns (to the next step
-        of the group), busy_ns, idle_ns, n_work (operations), dequant_ns and copy_ns (that nothing hides),
-        sync_ns (idle because a thread waited, the time to the next step included), remains_ns
-        (idle time of the span that a graph would not remove), after_wait_ns (host work after a
-        wait inside the span), one_off_ns (idle through allocation and the like), host_ns (time to
-        the next step in which the launching thread does not wait; null where it is not known) and
-        held_ns (part of that in which it allocates and the like).
+        of the group), busy_ns, idle_ns, n_work (operations), dequant_ns and copy_ns (that nothing
+        hides), sync_ns (idle because a thread waited, the time to the next step included),
+        remains_ns (idle time of the span that a graph would not remove), after_wait_ns (host work
+        after a wait inside the span), one_off_ns (idle through allocation and the like), host_ns
+        (time to the next step in which the launching thread does not wait; null where it is not
+        known) and held_ns (part of that in which it allocates and the like).
     """
     found = budget(trace)
     windows = found.windows.with_row_index("at")
@@ -86,7 +86,9 @@ def step_facts(trace: Trace) -> pl.DataFrame:
         pl.col("step").is_not_null().alias("marked"),
     )
     medians = [pl.col(c).median() for c in FACTS if c not in ("timeline", "group", "n_steps")]
-    grouped = per_step.group_by("timeline", "group").agg(pl.col("marked").sum().alias("n_steps"), *medians)
+    grouped = per_step.group_by("timeline", "group").agg(
+        pl.col("marked").sum().alias("n_steps"), *medians
+    )
     return grouped.select(list(FACTS)).cast(FACTS).sort("timeline", "group")
 
 
@@ -106,7 +108,9 @@ def _after_waits(trace: Trace) -> NDArray[np.int64]:
         own = slice(*np.searchsorted(line, [rows["timeline"][0], rows["timeline"][0] + 1]))
         edges = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
         none = np.zeros(start[own].size, np.uint8)
-        found[rows["at"].to_numpy()] = waterfall.by_cause(start[own], end[own], none, edges, 1)[:, 0]
+        found[rows["at"].to_numpy()] = waterfall.by_cause(start[own], end[own], none, edges, 1)[
+            :, 0
+        ]
     return found
 
 
@@ -114,8 +118,12 @@ def _host(trace: Trace, rows: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
     """Time until the next step in which the launching thread works, and in which it is held up."""
     calls, idle = host_calls(trace), idle_parts(trace)
     threads = calls.threads.with_row_index("thread")
-    of_step = steps(trace).join(threads, on=["report", "pid", "tid"], how="left", maintain_order="left")
-    known = rows.select("step").join(of_step.select("step", "thread"), on="step", how="left", maintain_order="left")
+    of_step = steps(trace).join(
+        threads, on=["report", "pid", "tid"], how="left", maintain_order="left"
+    )
+    known = rows.select("step").join(
+        of_step.select("step", "thread"), on="step", how="left", maintain_order="left"
+    )
     thread = known["thread"].fill_null(-1).to_numpy()
     unmarked = rows["step"].is_null().to_numpy()
     if unmarked.any():

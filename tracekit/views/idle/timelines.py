@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -35,9 +36,12 @@ class Timeline(NamedTuple):
 
     def row(self, places: NDArray[np.int64]) -> NDArray[np.uint32]:
         """Return rows of `activity` for places in this timeline."""
+        found: NDArray[np.uint32]
         if isinstance(self.rows, slice):
-            return (places + self.rows.start).astype(np.uint32)
-        return self.rows[places]
+            found = (places + self.rows.start).astype(np.uint32)
+        else:
+            found = self.rows[places]
+        return found
 
     def places(self, rows: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the places of rows of `activity` that are of this timeline.
@@ -62,7 +66,7 @@ def timelines(trace: Trace) -> tuple[Timeline, ...]:
     work, clocks = activity(trace), clock_spans(trace).select("report", "clock")
     gpus = work["gpu"].fill_null(-1).to_numpy()
     bounds = [0, *(np.flatnonzero(np.diff(gpus)) + 1).tolist(), gpus.size] if gpus.size else [0]
-    parts = [slice(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    parts = [slice(low, high) for low, high in itertools.pairwise(bounds)]
     named = [(work["gpu"][part.start], part) for part in parts]
     if clocks["clock"].n_unique() <= 1:
         clock = int(clocks["clock"][0]) if clocks.height else 0

@@ -6,10 +6,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.trace import Trace
-from tracekit.numerics.idle.gaps import before_in_queue
-from tracekit.views.device.activity import activity, device_ids, queues
 from tracekit.model.cupti import STREAM_WAIT_EVENT
+from tracekit.numerics.idle.gaps import before_in_queue
+from tracekit.trace import Trace
+from tracekit.views.device.activity import activity, device_ids, queues
 
 __all__ = ["waited"]
 
@@ -41,4 +41,7 @@ def waited(trace: Trace, rows: NDArray[np.uint32]) -> NDArray[np.bool_]:
     since = np.where(before >= 0, correlation[before], -1)
     base = queue[rows].astype(np.int64) * _CELL
     first = np.minimum(np.searchsorted(at, base + since + 1, side="right"), at.size - 1)
-    return (at[first] > base + since + 1) & (at[first] < base + correlation[rows] + 1)
+    found: NDArray[np.bool_] = (at[first] > base + since + 1) & (
+        at[first] < base + correlation[rows] + 1
+    )
+    return found

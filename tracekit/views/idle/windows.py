@@ -7,8 +7,8 @@ import polars as pl
 
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity
-from tracekit.views.launches.attribution import attribution, steps
 from tracekit.views.idle.timelines import timelines
+from tracekit.views.launches.attribution import attribution, steps
 
 __all__ = ["BETWEEN", "STEP", "WHOLE", "step_windows"]
 
@@ -43,8 +43,8 @@ def step_windows(trace: Trace) -> pl.DataFrame:
         start: timeline UInt16 (of `timelines`), what (`STEP`, `BETWEEN` or `WHOLE`), step UInt32
         (that a `BETWEEN` follows), group and label, n_work (operations launched in the step), cut
         (the step's own work goes on after the next has begun: it ends there), regular (of a
-        `BETWEEN`: the next step is of the same group). The windows of a chain are disjoint. Without any step one `WHOLE` a timeline, from its first start to its
-        last end.
+        `BETWEEN`: the next step is of the same group). The windows of a chain are disjoint. Without
+        any step one `WHOLE` a timeline, from its first start to its last end.
     """
     spans = _spans(trace)
     if spans.is_empty():
@@ -109,9 +109,16 @@ def _whole(trace: Trace) -> pl.DataFrame:
         start, end = (line.of(work[c]) for c in ("start_ns", "end_ns"))
         found.append(
             {
-                **{"timeline": number, "chain": number, "what": WHOLE, "group": WHOLE},
-                **{"label": WHOLE, "start_ns": start.min(), "end_ns": end.max()},
-                **{"n_work": len(start), "cut": False, "regular": False},
+                "timeline": number,
+                "chain": number,
+                "what": WHOLE,
+                "group": WHOLE,
+                "label": WHOLE,
+                "start_ns": start.min(),
+                "end_ns": end.max(),
+                "n_work": len(start),
+                "cut": False,
+                "regular": False,
             }
         )
     return pl.DataFrame(found, schema=WINDOWS)
