@@ -22,6 +22,7 @@ from tracekit.model.finding import Finding, Level, Missing, cap_by_confidence
 from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
+from tracekit.ranking import ranked, with_gains
 from tracekit.trace import Trace, View
 from tracekit.trace.added import failed
 from tracekit.trace.analysis import Analysis
@@ -32,7 +33,7 @@ from tracekit.views.overview.pictures import PICTURES, pictures
 from tracekit.views.overview.quality import quality
 from tracekit.views.overview.totals import overview
 
-__all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with_use"]
+__all__ = ["Redact", "analyze", "diagnose", "open_trace", "run", "with_use"]
 
 Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
@@ -40,7 +41,6 @@ _DIGESTED = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can go."""
 _MANY_SAMPLES = 1_000_000
 """Fewer are read when somebody asks for them, if anybody does."""
-_ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
 class _Outcome(NamedTuple):
@@ -169,6 +169,7 @@ def diagnose(
     head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
     outcomes: dict[str, _Outcome] = dict(zip(names, found, strict=True))
     findings = [finding for outcome in outcomes.values() for finding in outcome.findings]
+    gains = outcomes["idle_gaps"].frames["gains"] if "idle_gaps" in outcomes else None
     tell("data quality")
     return Diagnosis(
         reports=tuple(_in_order(r) for r in trace.reports),
@@ -176,7 +177,7 @@ def diagnose(
         alignment=trace.alignment,
         overview=head,
         quality=trace.view(quality),
-        findings=ranked(findings),
+        findings=ranked(with_gains(findings, gains)),
         frames={name: outcome.frames for name, outcome in outcomes.items()},
         params={n: vars(values[n]) for n in names},
         unreadable=unreadable,
@@ -289,11 +290,6 @@ def _with_commands(finding: Finding, trace: Trace) -> Finding:
         for m in finding.missing
     )
     return replace(finding, missing=filled)
-
-
-def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return findings by level, then by time at stake, then by id."""
-    return tuple(sorted(findings, key=lambda f: (_ORDER[f.level], -(f.at_stake_ns or 0), f.id)))
 
 
 def _sayable(params: Mapping[str, str], redact: Redact) -> Mapping[str, str]:

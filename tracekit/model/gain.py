@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["WORTH_RANKING", "Gain", "combined"]
+__all__ = ["WORTH_RANKING", "CombinedGain", "Gain", "combined", "gain_from"]
 
 WORTH_RANKING = 0.01
 """A gain that is certainly a smaller share of the step than this ranks as none."""
@@ -59,20 +60,70 @@ class Gain:
         return self.of_ns > 0 and self.hi_ns >= WORTH_RANKING * self.of_ns
 
 
-def combined(gains: Sequence[Gain]) -> tuple[float, float]:
-    """Return the gain a step of several changes to the same steps made together.
+def gain_from(row: Mapping[str, Any]) -> Gain:
+    """Return a row of the table ``gains`` as a gain."""
+    return Gain(
+        change=row["change"],
+        lo_ns=row["gain_lo_ns"],
+        hi_ns=row["gain_hi_ns"],
+        of_ns=row["of_ns"],
+        n_steps=row["n_steps"],
+        step_group=row["step_group"] or "",
+        gpu=row["gpu"],
+        busy_ns=row["busy_ns"],
+        removes_busy_ns=row["removes_busy_ns"],
+        assumptions=tuple(row["assumptions"].split("; ")),
+        confidence=row["confidence"],
+    )
+
+
+@dataclass(frozen=True)
+class CombinedGain:
+    """What several changes to the same steps are predicted to bring together.
+
+    Attributes:
+        changes: What would be changed.
+        gpu: GPU, None when not of one.
+        step_group: Which steps, "" where none are marked.
+        n_steps: Steps that would gain; 0 where none are marked.
+        of_ns: Time of a step now, ns.
+        lo_ns: Least gain, ns a step.
+        hi_ns: Most.
+    """
+
+    changes: tuple[str, ...]
+    gpu: int | None
+    step_group: str
+    n_steps: int
+    of_ns: float
+    lo_ns: float
+    hi_ns: float
+
+
+def combined(gains: Sequence[Gain]) -> tuple[CombinedGain, ...]:
+    """Return what the changes to each group of steps bring together, where there are several.
 
     Gains do not add: two changes may remove the same waiting. Together they bring at least what
     the better of them brings, and at most their sum, down to the device's remaining work.
-
-    Args:
-        gains: Of one step group and GPU; not empty.
-
-    Returns:
-        ``(lo_ns, hi_ns)``.
     """
-    of_ns = max(g.of_ns for g in gains)
+    groups: dict[tuple[str, int | None], list[Gain]] = {}
+    for gain in gains:
+        if gain.worth_ranking:
+            groups.setdefault((gain.step_group, gain.gpu), []).append(gain)
+    return tuple(_together(own) for own in groups.values() if len({g.change for g in own}) > 1)
+
+
+def _together(gains: Sequence[Gain]) -> CombinedGain:
+    first, of_ns = gains[0], max(g.of_ns for g in gains)
     left_ns = max(g.busy_ns for g in gains) - sum(g.removes_busy_ns for g in gains)
     lo_ns = max(g.lo_ns for g in gains)
     hi_ns = min(sum(g.hi_ns for g in gains), of_ns - max(left_ns, 0.0))
-    return lo_ns, max(lo_ns, hi_ns)
+    return CombinedGain(
+        changes=tuple(g.change for g in gains),
+        gpu=first.gpu,
+        step_group=first.step_group,
+        n_steps=first.n_steps,
+        of_ns=of_ns,
+        lo_ns=lo_ns,
+        hi_ns=max(lo_ns, hi_ns),
+    )

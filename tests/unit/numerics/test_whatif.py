@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -62,18 +64,29 @@ def test_allocations_moved_out():
     assert whatif.not_allocating(1000, 500, 900, 300, 200) == (600, 800)
 
 
+def together(*gains: Gain) -> tuple[float, float]:
+    (found,) = combined([replace(g, change=str(i)) for i, g in enumerate(gains)])
+    return found.lo_ns, found.hi_ns
+
+
 def gain(lo: float, hi: float, **values: float) -> Gain:
     return Gain(change="x", lo_ns=lo, hi_ns=hi, of_ns=1000, busy_ns=400, **values)
 
 
 def test_gains_of_two_changes_do_not_add_beyond_the_devices_work():
-    assert combined([gain(400, 500), gain(100, 300)]) == (400, 600)
-    assert combined([gain(100, 200), gain(100, 300)]) == (100, 500)
+    assert together(gain(400, 500), gain(100, 300)) == (400, 600)
+    assert together(gain(100, 200), gain(100, 300)) == (100, 500)
 
 
 def test_a_change_that_removes_work_lowers_what_is_left():
     hidden = gain(100, 300, removes_busy_ns=300)
-    assert combined([gain(400, 600), hidden]) == (400, 900)
+    assert together(gain(400, 600), hidden) == (400, 900)
+
+
+def test_only_several_changes_to_the_same_steps_are_combined():
+    one, other = gain(400, 500), replace(gain(100, 300), step_group="prefill")
+    assert combined([one, other, one]) == ()
+    assert combined([one, replace(gain(0, 5), change="too little")]) == ()
 
 
 def test_less_than_a_percent_of_the_step_is_not_ranked():

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.model.gain import Gain
+from tracekit.model.gain import Gain, gain_from
 from tracekit.trace.analysis import Frames
 from tracekit.wording.numbers import duration, share
 
@@ -70,20 +70,7 @@ def gain_of(frames: Frames, gpu: int | None, group: str | None, what: str | None
     )
     if rows.is_empty():
         return None
-    row = rows.row(0, named=True)
-    return Gain(
-        change=row["change"],
-        lo_ns=row["gain_lo_ns"],
-        hi_ns=row["gain_hi_ns"],
-        of_ns=row["of_ns"],
-        n_steps=row["n_steps"],
-        step_group=row["step_group"] or "",
-        gpu=row["gpu"],
-        busy_ns=row["busy_ns"],
-        removes_busy_ns=row["removes_busy_ns"],
-        assumptions=tuple(row["assumptions"].split("; ")),
-        confidence=row["confidence"],
-    )
+    return gain_from(rows.row(0, named=True))
 
 
 def gain_text(gain: Gain | None) -> str:
