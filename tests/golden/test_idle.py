@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from tracekit.cli._app import call
 from tracekit.engine import analyze
 from tracekit.model.finding import Level
 
@@ -273,3 +274,8 @@ def test_inside_opaque_graphs_idle_time_is_unknown(fixture_path):
     d = analyze([fixture_path("graph_opaque")], only=["idle_gaps", "step_budget"])
     assert {f.level for f in d.findings} == {Level.UNKNOWN}
     assert all("--cuda-graph-trace=node" in f.missing[0].command for f in d.findings)
+
+
+@pytest.mark.parametrize(("name", "status"), [("sync_copy", 1), ("dram_saturated", 0)])
+def test_the_exit_status_of_a_warning(fixture_path, name, status):
+    assert call(["analyze", str(fixture_path(name)), "--fail-on", "warn"]) == status

@@ -124,16 +124,16 @@ def _inside(site: Row) -> str:
 
 def _metrics(worst: Row, site: Row) -> tuple[Metric, ...]:
     return (
-        Metric("exposed_frac", worst["exposed_frac"], "1", n=worst["n"], doc="all copies"),
-        Metric("exposed_ns", worst["exposed_ns"], "ns", n=worst["n"], doc="all copies"),
-        Metric("site_exposed_ns", site["exposed_ns"], "ns", n=site["n"], doc=_what(site)),
-        Metric("copy_bytes", site["median_bytes"], "bytes", n=site["n"], doc="median of a copy"),
+        Metric("exposed_frac", worst["exposed_frac"], "1", n=worst["n"], doc="of all copies"),
+        Metric("exposed_ns", worst["exposed_ns"], "ns", n=worst["n"]),
+        Metric("site_exposed_ns", site["exposed_ns"], "ns", n=site["n"], doc="of the largest site"),
+        Metric("copy_bytes", site["median_bytes"], "bytes", n=site["n"], doc="median"),
         Metric("copies_per_step", site["per_step"], "", doc="of this kind"),
         Metric("rate_gb_per_s", site["gb_per_s"], "GB/s"),
         Metric("link_frac", site["link_frac"], "1", doc="share of the link's peak"),
         Metric("hidden_frac", site["hidden_frac"], "1", doc="of the copies' time"),
-        Metric("call_ns", site["call_ns"], "ns", doc=f"host time inside {site['call'] or '-'}"),
-        Metric("waiter", site["waiter"] or "", doc="ran first after the longest one"),
+        Metric("call_ns", site["call_ns"], "ns", doc=f"host inside {site['call'] or '-'}"),
+        Metric("waiter", site["waiter"] or "", doc="ran first after it"),
     )
 
 
