@@ -393,6 +393,51 @@ _TABLES = (
         interval=True,
     ),
     _table(
+        "osrt",
+        "OSRT_API",
+        (_START, _END, _f("_global_tid", I64, "globalTid"), _f("name_id", I64, "nameId")),
+        "one call of the host to the operating system",
+        Recording(trace="osrt"),
+        (PID, TID),
+        interval=True,
+    ),
+    _table(
+        "cpu_samples",
+        "COMPOSITE_EVENTS",
+        (
+            _f("id", I64, "id"),
+            _f("t_ns", I64, "start", "ns", need=True),
+            _f("_global_tid", I64, "globalTid"),
+        ),
+        "one sample of what a thread was executing",
+        Recording(flag="--sample=process-tree"),
+        (PID, TID),
+    ),
+    _table(
+        "cpu_frames",
+        "SAMPLING_CALLCHAINS",
+        (
+            _f("sample", I64, "id", need=True),
+            _f("symbol_id", I64, "symbol"),
+            _f("module_id", I64, "module"),
+            _f("depth", I32, "stackDepth"),
+        ),
+        "one frame of the call chain of a sample",
+        Recording(flag="--sample=process-tree"),
+    ),
+    _table(
+        "sched",
+        "SCHED_EVENTS",
+        (
+            _f("t_ns", I64, "start", "ns", need=True),
+            _f("is_in", I32, "isSchedIn", need=True),
+            _f("_global_tid", I64, "globalTid"),
+        ),
+        "one moment at which a thread was put on a processor or taken off it",
+        Recording(flag="--cpuctxsw=process-tree"),
+        (PID, TID),
+    ),
+    _table(
         "diagnostics",
         "DIAGNOSTIC_EVENT",
         (

@@ -391,3 +391,45 @@ def test_a_capture_with_hardly_any_work(tmp_path):
     (finding,) = d.findings
     assert finding.title == "no GPU work to speak of: 1.47 us in a capture of 880 ms"
     assert finding.level is Level.UNKNOWN
+
+
+def gid(tid: int, pid: int = 100) -> int:
+    return (1 << 56) | (pid << 24) | tid
+
+
+def test_a_thread_blocked_in_the_operating_system(tmp_path):
+    """Between a launch and the next one the thread sleeps; another one's sleep does not count."""
+    e = Host().op(6, 10, (0, 5)).op(405, 410, (400, 406))
+    for tid, start, end, name in (
+        *((100, 20, 320, "clock_nanosleep"), (100, 330, 340, "mmap64")),
+        (101, 340, 390, "poll"),
+    ):
+        times = {"start": us(start), "end": us(end)}
+        e.add("OSRT_API", **times, globalTid=gid(tid), nameId=e.string(name))
+    assert causes(tmp_path, e) == {"host_blocked": 300, "host_gap": 95}
+    d = analyze([e.write(tmp_path / "t.sqlite")], only=["idle_gaps"])
+    row = d.frames["idle_gaps"]["sites"].row(0, named=True)
+    assert (row["cause"], row["call"]) == ("host_blocked", "clock_nanosleep")
+    assert not [c for f in d.findings for c in f.caveats if "-t osrt" in c]
+
+
+def test_samples_and_switches_of_the_thread_are_evidence(tmp_path):
+    e = Host().op(6, 10, (0, 5)).op(405, 410, (400, 406))
+    for number, (at, tid, symbol) in enumerate(
+        [(50, 100, "parse"), (60, 100, "parse"), (70, 100, "copy"), (80, 101, "x"), (450, 100, "x")]
+    ):
+        e.add("COMPOSITE_EVENTS", id=number, start=us(at), globalTid=gid(tid))
+        for depth, name in enumerate((symbol, "main")):
+            e.add("SAMPLING_CALLCHAINS", id=number, symbol=e.string(name), stackDepth=depth)
+    for at, is_in in ((0, 1), (100, 0), (139, 1)):
+        e.add("SCHED_EVENTS", start=us(at), isSchedIn=is_in, globalTid=gid(100))
+    d = analyze([e.write(tmp_path / "t.sqlite")], only=["idle_gaps"])
+    row = d.frames["idle_gaps"]["sites"].row(0, named=True)
+    assert (row["n_samples"], row["host_evidence"]) == (3, "67% parse, 33% copy")
+    assert row["off_cpu_frac"] == pytest.approx(39 / 390)
+
+
+def test_without_calls_of_the_operating_system_blocking_is_unknown(tmp_path):
+    e = Host().op(6, 10, (0, 5)).op(405, 410, (400, 406))
+    d = analyze([e.write(tmp_path / "t.sqlite")], only=["idle_gaps"])
+    assert "-t osrt" in d.findings[0].caveats[-1]

@@ -17,6 +17,7 @@ from tracekit.views.idle.capture import ending
 from tracekit.views.idle.copies import copy_sites, device_time
 from tracekit.views.idle.families import FAMILIES, FLOOR, family
 from tracekit.views.idle.gaps import gap_rows
+from tracekit.views.idle.host_evidence import host_evidence
 from tracekit.views.idle.parts import idle_parts
 from tracekit.views.idle.predictions import predictions
 from tracekit.views.idle.sites import sites
@@ -28,8 +29,8 @@ from tracekit.views.launches.attribution import steps
 __all__ = ["VIEWS", "compute"]
 
 VIEWS = (
-    *(activity, budget, copy_sites, device_time, ending, gap_rows, idle_parts, predictions, sites),
-    *(steps, timelines),
+    *(activity, budget, copy_sites, device_time, ending, gap_rows, host_evidence, idle_parts),
+    *(predictions, sites, steps, timelines),
 )
 """Views that `compute` calls."""
 _ALL_TIME = (np.array([-(1 << 62)]), np.array([1 << 62]))
@@ -195,6 +196,11 @@ def _with_steps(rows: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
 def _sites(trace: Trace, gpus: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:
     rows = _with_steps(sites(trace), families)
     idle = gpus["idle_ns"].gather(rows["timeline"])
+    seen = host_evidence(trace).select(
+        *("timeline", "cause", "range", "n_samples", "off_cpu_frac"), host_evidence="functions"
+    )
+    keys = ["timeline", "cause", "range"]
+    rows = rows.join(seen, on=keys, how="left", nulls_equal=True, maintain_order="left")
     kinds = [family(c) for c in rows["cause"]]
     return tables.SITES.conform(
         rows.with_columns(
@@ -204,7 +210,6 @@ def _sites(trace: Trace, gpus: pl.DataFrame, families: pl.DataFrame) -> pl.DataF
             .then(pl.col("total_ns") / pl.col("n_steps"))
             .alias("per_step_ns"),
             (pl.col("total_ns") / idle).alias("idle_frac"),
-            pl.lit(None, pl.String).alias("host_evidence"),
         )
     )
 
@@ -264,6 +269,7 @@ def _summary(trace: Trace) -> pl.DataFrame:
         "last_call": end.call,
         "last_call_ns": end.call_ns,
         "host_call_ns": end.host_call_ns,
-        "osrt": False,
+        "osrt": trace.has("osrt"),
+        "sampled": trace.has("cpu_samples"),
     }
     return pl.DataFrame([row], schema=tables.SUMMARY.schema)

@@ -81,7 +81,9 @@ SITES = Table(
         Column("first_start_ns", pl.Int64, "ns", "start of the first one"),
         Column("first_end_ns", pl.Int64, "ns", "its end"),
         Column("ended_by", pl.String, "", "work that ran after it"),
-        Column("host_evidence", pl.String, "", "what samples of the thread show, if recorded"),
+        Column("n_samples", pl.UInt32, "", "samples of the thread with this cause and range"),
+        Column("host_evidence", pl.String, "", "functions that these samples hit most"),
+        Column("off_cpu_frac", pl.Float64, "1", "time in which the thread was on no processor"),
     ),
     "idle time of one place in the program",
 )
@@ -149,6 +151,7 @@ SUMMARY = Table(
         Column("last_call_ns", pl.Int64, "ns", "time of it after the last device work"),
         Column("host_call_ns", pl.Int64, "ns", "host time in launches and copies"),
         Column("osrt", pl.Boolean, "", "whether calls to the operating system were recorded"),
+        Column("sampled", pl.Boolean, "", "whether the processor was sampled"),
     ),
     "the capture",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +93,7 @@ def _idle(frames: Frames, summary: Row, params: Any, *, is_complete: bool) -> li
         # What could not be judged must not stand beside an all-clear.
         calm = _opaque(frames, worst) or _calm(frames, worst, params)
         return [calm] if is_complete else []
-    return _causes(frames, worst, by_kind, params)
+    return _causes(frames, summary, worst, by_kind, params)
 
 
 def _doubt(frames: Frames, summary: Row, worst: Row, by_kind: dict[str, int]) -> Finding | None:
@@ -175,7 +175,9 @@ def _calm(frames: Frames, worst: Row, params: Any) -> Finding:
     )
 
 
-def _causes(frames: Frames, worst: Row, by_kind: dict[str, int], params: Any) -> list[Finding]:
+def _causes(
+    frames: Frames, summary: Row, worst: Row, by_kind: dict[str, int], params: Any
+) -> list[Finding]:
     """The largest kind of cause with the level of all idle time; others by their own share."""
     order = sorted(by_kind, key=lambda kind: -by_kind[kind])
     found = []
@@ -185,12 +187,12 @@ def _causes(frames: Frames, worst: Row, by_kind: dict[str, int], params: Any) ->
         if judged < params.warn_frac:
             continue
         level = Level.CRITICAL if judged >= params.critical_frac else Level.WARN
-        found.append(_cause(frames, worst, kind, by_kind[kind], level, params))
+        found.append(_cause(frames, summary, worst, kind, by_kind[kind], level, params))
     return found
 
 
 def _cause(
-    frames: Frames, worst: Row, kind: str, judged_ns: int, level: Level, params: Any
+    frames: Frames, summary: Row, worst: Row, kind: str, judged_ns: int, level: Level, params: Any
 ) -> Finding:
     gpu, group = worst["gpu"], worst["step_group"]
     sites = frames["sites"].filter(
@@ -214,7 +216,7 @@ def _cause(
         at_stake_of="step time" if group is not None else "span",
         confidence=_confidence(frames, worst),
         advice=advice(kind),
-        caveats=(TRACED, SPLIT) if kind == "host" else (TRACED,),
+        caveats=(TRACED, *(_host_caveats(summary) if kind == "host" else ())),
         scope=(("gpu", str(gpu)), *((("step group", group),) if group else ())),
         thresholds={"judged_frac": (params.warn_frac, params.critical_frac)},
         evidence=_evidence(worst),
@@ -223,6 +225,17 @@ def _cause(
     if first is None:
         return found
     return replace(found, t_range_ns=(first["first_start_ns"], first["first_end_ns"]))
+
+
+def _host_caveats(summary: Row) -> Sequence[str]:
+    """How a finding about host time can be wrong."""
+    found = [SPLIT]
+    if not summary["osrt"]:
+        found.append(
+            "Whether the thread was blocked in the operating system is unknown: its calls were not"
+            " recorded (-t osrt)."
+        )
+    return found
 
 
 def _title(frames: Frames, worst: Row, kind: str, judged_ns: int, first: Row | None) -> str:
@@ -295,7 +308,17 @@ def _site_metrics(site: Row | None) -> tuple[Metric, ...]:
         Metric("site_median_ns", site["median_ns"], "ns"),
         Metric("site_in_call_ns", site["in_call_ns"], "ns", doc="inside the launching call"),
         Metric("ended_by", site["ended_by"] or "", doc="what ran after the first one"),
+        *_host_metrics(site),
     )
+
+
+def _host_metrics(site: Row) -> Iterator[Metric]:
+    """What samples of the processor show, where there are any."""
+    if site["n_samples"]:
+        functions = site["host_evidence"]
+        yield Metric("host_functions", functions, n=site["n_samples"], doc="sampled most")
+    if site["off_cpu_frac"] is not None:
+        yield Metric("off_cpu_frac", site["off_cpu_frac"], "1", doc="thread on no processor")
 
 
 def _confidence(frames: Frames, worst: Row) -> Confidence:

@@ -40,6 +40,11 @@ _HELD = (
     (CallRole.GRAPH_BUILD, "graph_build"),
 )
 """What holds a thread up and its cause, what goes first of all first."""
+_BLOCKING_OS_CALL = (
+    r"wait|sleep|poll|select|(?:^|_)lock|join|recv|accept|connect|^p?readv?(?:64)?$|fread|futex"
+    r"|fsync|fdatasync|flock"
+)
+"""Calls in which a thread may be put to sleep until something happens."""
 
 
 class CallNames(NamedTuple):
@@ -47,10 +52,13 @@ class CallNames(NamedTuple):
 
     Attributes:
         number: uint32[m], row of `table` of each row of ``runtime``.
-        table: Frame of name String (without version suffixes) and role UInt16 (`CallRole`).
+        osrt: int64[k], the same of each row of ``osrt``.
+        table: Frame of name String (without version suffixes) and role UInt16 (`CallRole`; 0 of
+            calls to the operating system).
     """
 
     number: NDArray[np.uint32]
+    osrt: NDArray[np.int64]
     table: pl.DataFrame
 
     def roles(self) -> NDArray[np.uint16]:
@@ -58,19 +66,27 @@ class CallNames(NamedTuple):
         return self.table["role"].to_numpy()
 
 
-@view("runtime", "strings")
+@view("osrt", "runtime", "strings")
 def call_names(trace: Trace) -> CallNames:
     """Return what each host call is."""
-    number, ids = row_numbers(trace.frame("runtime").select("name_id"))
-    texts = ids.with_columns(pl.lit(None, pl.String).alias("name"))
-    names = resolved(texts, trace.frame("strings"), "name", "name_id")["name"].fill_null("")
+    number, names = _names(trace, trace.frame("runtime"))
+    of_system, others = _names(trace, trace.frame("osrt"))
+    roles = [int(call_role(n)) for n in names] + [0] * len(others)
     table = pl.DataFrame(
         {
-            "name": pl.Series([api_base_name(n) for n in names], dtype=pl.String),
-            "role": pl.Series([int(call_role(n)) for n in names], dtype=pl.UInt16),
+            "name": pl.Series([*map(api_base_name, names), *others], dtype=pl.String),
+            "role": pl.Series(roles, dtype=pl.UInt16),
         }
     )
-    return CallNames(number, table)
+    return CallNames(number, of_system.astype(np.int64) + len(names), table)
+
+
+def _names(trace: Trace, rows: pl.DataFrame) -> tuple[NDArray[np.uint32], list[str]]:
+    """Number of the name of each row, and the names."""
+    number, ids = row_numbers(rows.select("name_id"))
+    texts = ids.with_columns(pl.lit(None, pl.String).alias("name"))
+    named = resolved(texts, trace.frame("strings"), "name", "name_id")
+    return number, named["name"].fill_null("").to_list()
 
 
 @view("memcpy", of=[activity])
@@ -97,20 +113,20 @@ class Held(NamedTuple):
         waits: Waits for the device, and the enqueuing call before each call.
         waiting: The same waits by thread.
         busy: What else held threads up.
-        busy_by: int32[n], call of each interval of `busy`, -1 for the profiler.
+        busy_name: int32[n], name of the call of each interval of `busy`, -1 for the profiler.
     """
 
     waits: blocking.Blocking
     waiting: causes.Waiting
     busy: causes.Busy
-    busy_by: NDArray[np.int32]
+    busy_name: NDArray[np.int32]
 
 
 def held_threads(trace: Trace, launching: NDArray[np.int32]) -> Held:
     """Return what held up the threads that made some calls.
 
     Args:
-        trace: Has the tables ``runtime`` and ``overhead``.
+        trace: Has the tables ``osrt``, ``overhead`` and ``runtime``.
         launching: int32[m], rows of ``runtime``: what else held up their threads is wanted.
     """
     calls, names, rows = host_calls(trace), call_names(trace), trace.frame("runtime")
@@ -125,21 +141,20 @@ def held_threads(trace: Trace, launching: NDArray[np.int32]) -> Held:
     held = [role & names.roles() for role, _ in _HELD]
     at = [np.flatnonzero(own.astype(np.bool_)[names.number]) for own in held]
     busy = []
-    overhead = _overhead(trace)
+    overhead, blocked = _overhead(trace), _blocked(trace)
     for thread in range(n_threads):
         if not launches[thread]:
             busy.append(_disjoint(()))
             continue
         own = [rows_of[calls.thread[rows_of] == thread] for rows_of in at]
         layers = [overhead.get(calls.threads.row(thread)[:2], _NO_ROWS)]
-        layers += [(start[r], end[r], r.astype(np.int32)) for r in own]
+        layers += [(start[r], end[r], names.number[r].astype(np.int32)) for r in own]
+        layers.append(blocked.get(calls.threads.row(thread), _NO_ROWS))
         busy.append(_disjoint(layers))
     first = np.cumsum([0, *(b[0].size for b in busy)])
     columns = [np.concatenate([b[k] for b in busy]) if busy else _NO_ROWS[0] for k in range(4)]
-    by = columns[3].astype(np.int32)
-    return Held(
-        waits, waiting, causes.Busy(first, columns[0], columns[1], columns[2].astype(np.uint8)), by
-    )
+    busy_of = causes.Busy(first, columns[0], columns[1], columns[2].astype(np.uint8))
+    return Held(waits, waiting, busy_of, columns[3].astype(np.int32))
 
 
 _Layer = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
@@ -180,11 +195,24 @@ def _joined(one: intervals.Intervals, other: intervals.Intervals) -> intervals.I
     return intervals.union(starts, ends)
 
 
+def _blocked(trace: Trace) -> dict[tuple[int, int, int], _Layer]:
+    """When calls to the operating system blocked each thread, by report, process and thread."""
+    names = call_names(trace)
+    is_blocking = names.table["name"].str.contains(_BLOCKING_OS_CALL).to_numpy()
+    rows = trace.frame("osrt").select("report", "pid", "tid", "start_ns", "end_ns")
+    rows = rows.with_columns(pl.Series("name", names.osrt)).filter(is_blocking[names.osrt])
+    found: dict[tuple[int, int, int], _Layer] = {}
+    for (report, pid, tid), own in rows.partition_by("report", "pid", "tid", as_dict=True).items():
+        start, end, name = (own[c].to_numpy() for c in ("start_ns", "end_ns", "name"))
+        found[report, pid, tid] = (start, end, name.astype(np.int32))
+    return found
+
+
 def _disjoint(layers: Sequence[_Layer]) -> tuple[NDArray[np.int64], ...]:
-    """Start, end, cause and row of disjoint intervals: each layer without those before it."""
+    """Start, end, cause and name of disjoint intervals: each layer without those before it."""
     free: intervals.Intervals | None = None
     found = []
-    names = ("profiler", *(name for _, name in _HELD))
+    names = ("profiler", *(name for _, name in _HELD), "host_blocked")
     for name, (start, end, row) in zip(names, layers, strict=False):
         if not start.size:
             continue

@@ -57,7 +57,7 @@ class IdleParts(NamedTuple):
 
 
 @view(
-    *("runtime", "overhead", "sync"),
+    *("osrt", "runtime", "overhead", "sync"),
     of=[activity, call_names, copies_with_host, device_ids, gap_rows, host_calls, queues],
 )
 def idle_parts(trace: Trace) -> IdleParts:
@@ -84,7 +84,7 @@ def idle_parts(trace: Trace) -> IdleParts:
         previous_name=_taken(number, previous, _NO_NAME),
         wait_name=_taken(number, held.waits.wait, _NO_NAME),
         wait_copies=held.waits.copy >= 0,
-        busy_name=_taken(number, held.busy_by, _NO_NAME),
+        busy_name=held.busy_name,
         waiting=held.waiting,
         busy=held.busy,
         n_without_work=held.waits.n_without_work,
