@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracekit.analyses.idle_gaps import tables
+from tracekit.analyses.idle_gaps.chart import chart, tracks
 from tracekit.analyses.idle_gaps.compute import VIEWS, compute
 from tracekit.analyses.idle_gaps.verdict import verdict
-from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.trace.analysis import Analysis, param
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -39,32 +40,6 @@ class Params:
     )
 
 
-def plot(frames: Frames, axes: object) -> None:
-    """Draw the idle share of each step group by kind of cause; one bar a group and GPU."""
-    rows = frames["families"]
-    bars = list(dict.fromkeys(rows.select("gpu", "step_group").rows()))
-    left = dict.fromkeys(bars, 0.0)
-    labels = [f"GPU {gpu}: {group or 'whole span'}" for gpu, group in bars]
-    for name in rows["family"].unique(maintain_order=True).to_list():
-        own = rows.filter(rows["family"] == name)
-        shares = {
-            (gpu, group): idle / time if time else 0.0
-            for gpu, group, idle, time in own.select(
-                "gpu", "step_group", "idle_ns", "time_ns"
-            ).rows()
-        }
-        if not any(shares.values()):
-            continue
-        widths = [shares.get(bar, 0.0) for bar in bars]
-        axes.barh(labels, widths, left=list(left.values()), height=0.6, label=name)  # type: ignore[attr-defined]
-        for bar, width in zip(bars, widths, strict=True):
-            left[bar] += width
-    if any(left.values()):
-        axes.set_xlabel("idle / step time (share, 0..1)")  # type: ignore[attr-defined]
-        axes.invert_yaxis()  # type: ignore[attr-defined]
-        axes.legend(loc="lower right", fontsize="small")  # type: ignore[attr-defined]
-
-
 ANALYSIS = Analysis(
     name="idle_gaps",
     question="Why are GPUs idle, and which copies does nothing hide?",
@@ -76,11 +51,13 @@ ANALYSIS = Analysis(
         tables.FAMILIES,
         tables.CAUSES,
         tables.SITES,
+        tables.LONGEST,
         tables.COPIES,
         tables.GAINS,
         tables.SUMMARY,
     ),
     compute=compute,
     verdict=verdict,
-    plot=plot,
+    chart=chart,
+    tracks=tracks,
 )

@@ -34,6 +34,8 @@ VIEWS = (
 )
 """Views that `compute` calls."""
 _ALL_TIME = (np.array([-(1 << 62)]), np.array([1 << 62]))
+_MOST_DRAWN = 8_000
+"""A timeline draws no more boxes of a track."""
 _PAUSE = 10
 """Time between two steps of more than so many steps is a pause: nothing was there to do."""
 _JUDGED = ~np.isin(causes.CAUSES, ("profiler", *FLOOR))
@@ -50,6 +52,7 @@ def compute(trace: Trace, params: Any) -> dict[str, pl.DataFrame]:
         "families": tables.FAMILIES.conform(named),
         "causes": _causes(trace),
         "sites": _sites(trace, gpus, families),
+        "longest": _longest(trace),
         "copies": _copies(trace, families, params.host_link_gbps),
         "gains": _gains(trace),
         "summary": _summary(trace),
@@ -182,6 +185,25 @@ def _families(trace: Trace) -> pl.DataFrame:
     frame = pl.DataFrame(found, schema=schema)
     share = pl.when(pl.col("time_ns") > 0).then(pl.col("judged_ns") / pl.col("time_ns"))
     return frame.with_columns(share.alias("judged_frac"))
+
+
+def _longest(trace: Trace) -> pl.DataFrame:
+    """The longest pieces of idle time: what a timeline draws."""
+    parts, gaps = idle_parts(trace).parts, gap_rows(trace)
+    length = parts.end - parts.start
+    at = np.arange(length.size)
+    if length.size > _MOST_DRAWN:
+        at = np.argpartition(-length, _MOST_DRAWN)[:_MOST_DRAWN]
+    at = at[np.lexsort((parts.start[at], -length[at]))]
+    names = [causes.CAUSES[c] for c in parts.cause[at]]
+    rows = {
+        "gpu": _indices(trace).gather(gaps.timeline[parts.gap[at]].astype(np.uint32)),
+        "start_ns": parts.start[at],
+        "end_ns": parts.end[at],
+        "cause": pl.Series(names, dtype=pl.String),
+        "family": pl.Series([family(name) for name in names], dtype=pl.String),
+    }
+    return tables.LONGEST.conform(pl.DataFrame(rows))
 
 
 def _with_steps(rows: pl.DataFrame, families: pl.DataFrame) -> pl.DataFrame:

@@ -74,7 +74,7 @@ def _finding(frames: Frames, worst: Row, site: Row, level: Level, params: Any) -
         confidence=Confidence(
             n=worst["n"],
             n_hi=COPIES_FOR_SURE,
-            prov=1.0 if group is not None else NO_STEP_MARKS,
+            provenance=1.0 if group is not None else NO_STEP_MARKS,
             why="times, sizes and kinds of memory are recorded exactly",
         ),
         advice=_advice(site) if level is not Level.OK else "",

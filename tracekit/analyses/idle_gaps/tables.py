@@ -6,7 +6,7 @@ import polars as pl
 
 from tracekit.model.table import Column, Table
 
-__all__ = ["CAUSES", "COPIES", "FAMILIES", "GAINS", "GPUS", "SITES", "SUMMARY"]
+__all__ = ["CAUSES", "COPIES", "FAMILIES", "GAINS", "GPUS", "LONGEST", "SITES", "SUMMARY"]
 
 GPU = Column("gpu", pl.Int16, "", "index of the GPU; null when unknown")
 GROUP = Column("step_group", pl.String, "", "text of the steps with N for their number")
@@ -86,6 +86,17 @@ SITES = Table(
         Column("off_cpu_frac", pl.Float64, "1", "time in which the thread was on no processor"),
     ),
     "idle time of one place in the program",
+)
+LONGEST = Table(
+    "longest",
+    (
+        GPU,
+        Column("start_ns", pl.Int64, "ns", "start"),
+        Column("end_ns", pl.Int64, "ns", "end"),
+        Column("cause", pl.String, "", "why nothing ran"),
+        Column("family", pl.String, "", "what kind of cause"),
+    ),
+    "one of the longest pieces of idle time, the longest first",
 )
 COPIES = Table(
     "copies",

@@ -328,10 +328,10 @@ def _confidence(frames: Frames, worst: Row) -> Confidence:
     marked = worst["step_group"] is not None
     why = "intervals are measured exactly; which cause they have follows fixed rules"
     return Confidence(
-        cov=_launch_frac(frames, worst["gpu"]),
+        coverage=_launch_frac(frames, worst["gpu"]),
         n=n,
         n_hi=STRETCHES_FOR_SURE,
-        prov=1.0 if marked else NO_STEP_MARKS,
+        provenance=1.0 if marked else NO_STEP_MARKS,
         why=why if marked else f"no steps are marked; {why}",
     )
 
