@@ -20,6 +20,7 @@ from tracekit.model.finding import Finding, Level, Missing, cap_by_confidence
 from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
 from tracekit.opening import OpenOptions, Paths, Redact, open_trace
+from tracekit.ranking import ranked, with_gains
 from tracekit.trace import Trace, View
 from tracekit.trace.added import failed
 from tracekit.trace.analysis import Analysis
@@ -30,7 +31,7 @@ from tracekit.views.overview.pictures import PICTURES, pictures
 from tracekit.views.overview.quality import quality
 from tracekit.views.overview.totals import overview
 
-__all__ = ["analyze", "diagnose", "ranked", "run", "with_use"]
+__all__ = ["analyze", "diagnose", "run", "with_use"]
 
 Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
@@ -38,7 +39,6 @@ _READ_FIRST = ("kernels", "nvtx", "runtime")
 """The largest tables: once views hold what is needed of them, they can be evicted."""
 _MANY_SAMPLES = 1_000_000
 """Fewer are read when a view needs them, if one does."""
-_ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
 class _Outcome(NamedTuple):
@@ -146,6 +146,7 @@ def diagnose(
     head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
     outcomes: dict[str, _Outcome] = dict(zip(names, found, strict=True))
     findings = [finding for outcome in outcomes.values() for finding in outcome.findings]
+    gains = outcomes["idle_gaps"].frames["gains"] if "idle_gaps" in outcomes else None
     report("data quality")
     return Diagnosis(
         reports=tuple(_in_order(r) for r in trace.reports),
@@ -153,7 +154,7 @@ def diagnose(
         alignment=trace.alignment,
         overview=head,
         quality=trace.view(quality),
-        findings=ranked(findings),
+        findings=ranked(with_gains(findings, gains)),
         frames={name: outcome.frames for name, outcome in outcomes.items()},
         params={n: vars(values[n]) for n in names},
         unreadable=trace.unreadable,
@@ -266,11 +267,6 @@ def _with_commands(finding: Finding, trace: Trace) -> Finding:
         for m in finding.missing
     )
     return replace(finding, missing=filled)
-
-
-def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Return findings by level, then by time at stake, then by id."""
-    return tuple(sorted(findings, key=lambda f: (_ORDER[f.level], -(f.at_stake_ns or 0), f.id)))
 
 
 def _shown(params: Mapping[str, str], redact: Redact) -> Mapping[str, str]:

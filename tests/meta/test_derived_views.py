@@ -168,7 +168,12 @@ NOT_IN_FIXTURES = {
     "contention_windows": _OTHER_COUNTERS,
     "dequant_stall": _OTHER_COUNTERS,
     "hit_counters": {"gpu_metrics"},
+    "host_evidence": {
+        *("attribution", "cpu_frames", "gap_rows", "host_calls", "idle_parts", "range_names"),
+        "strings",
+    },
     "kernel_hits": {"counters", "gpu_metrics"},
+    "timelines": {"queues"},
     "kv_copies": {"clock_spans"},
     "l2_miss": {"matched"},
     "launch_facts": {"group_sizes"},

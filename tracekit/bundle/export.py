@@ -106,7 +106,7 @@ _DEVICE = "start_ns end_ns device context stream correlation"
 _SHAPE = "grid_x grid_y grid_z block_x block_y block_z"
 PASSING: dict[str, str] = {
     "kernels": f"{_DEVICE} name_id mangled_id short_id {_SHAPE} graph_node graph",
-    "memcpy": f"{_DEVICE} bytes copy_kind graph_node",
+    "memcpy": f"{_DEVICE} bytes copy_kind src_kind dst_kind graph_node",
     "memset": f"{_DEVICE} bytes graph_node",
     "graph_trace": f"{_DEVICE} graph graph_exec",
     "graph_nodes": "start_ns graph_node original_node",

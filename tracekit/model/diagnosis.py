@@ -10,6 +10,7 @@ import polars as pl
 
 from tracekit.model.chart import Chart, Track
 from tracekit.model.finding import Finding, Level
+from tracekit.model.gain import CombinedGain, combined
 from tracekit.model.inputs import Alignment, Gpu, Report
 from tracekit.model.table import Table
 
@@ -159,7 +160,7 @@ class Diagnosis:
         overview: First lines.
         quality: What the data lack, worst first.
         findings: All findings, ranked: critical before warn before ok before unknown, then by
-            time at stake.
+            predicted gain, those without one by time at stake.
         frames: Result frames, by analysis and name.
         params: Parameters that were used, by analysis and name.
         unreadable: Inputs that were given but could not be used: name to reason.
@@ -189,6 +190,12 @@ class Diagnosis:
     charts: Mapping[str, Chart] = field(default_factory=dict)
     tracks: tuple[Track, ...] = ()
     pictures: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+
+    @property
+    def combined_gains(self) -> tuple[CombinedGain, ...]:
+        """What the proposed changes bring together, by step group and GPU; never their sum."""
+        wrong = (Level.CRITICAL, Level.WARN)
+        return combined([f.gain for f in self.findings if f.gain and f.level in wrong])
 
     @property
     def worst(self) -> Level:

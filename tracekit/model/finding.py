@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from tracekit.model.gain import Gain
+
 __all__ = ["Confidence", "Evidence", "Finding", "Level", "Metric", "Missing", "cap_by_confidence"]
 
 HIGH_CONFIDENCE, MEDIUM_CONFIDENCE = 0.8, 0.5
@@ -138,6 +140,7 @@ class Finding:
         thresholds: Metric name to (warn, critical); None for "never".
         evidence: Rows to look at.
         missing: For `Level.UNKNOWN`, what would answer it.
+        gain: What the advice is predicted to bring; None when not known.
         downgraded_from: Level before a low confidence lowered it.
     """
 
@@ -156,6 +159,7 @@ class Finding:
     thresholds: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     evidence: tuple[Evidence, ...] = ()
     missing: tuple[Missing, ...] = ()
+    gain: Gain | None = None
     downgraded_from: Level | None = None
 
 

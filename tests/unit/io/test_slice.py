@@ -31,6 +31,10 @@ TABLES_LEFT_OUT = {
     "gpu_metrics",
     "metric_names",
     "ncu_kernels",
+    "osrt",
+    "cpu_samples",
+    "cpu_frames",
+    "sched",
 }
 PACKED = {"_global_pid", "_global_tid", "_end_global_tid"}
 

@@ -17,7 +17,7 @@ from tracekit.views.keys import row_numbers
 from tracekit.views.launches.step_ranges import range_scopes, range_threads, step_ranges
 from tracekit.views.nvtx.ranges import ranges
 
-__all__ = ["REASON", "attribution", "event_waits", "steps"]
+__all__ = ["REASON", "HostCalls", "attribution", "event_waits", "host_calls", "steps"]
 
 _CALL = ["report", "pid", "correlation"]
 _RECORD = ["report", "pid", "event_sync"]
@@ -79,7 +79,7 @@ _THREAD, _PROCESS = ["report", "pid", "tid"], ["report", "pid"]
 Int32 = NDArray[np.int32]
 
 
-class _Calls(NamedTuple):
+class HostCalls(NamedTuple):
     """Host calls, and which of them launched the device work.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Launches(NamedTuple):
 
 
 @view
-def _calls(trace: Trace) -> _Calls:
+def host_calls(trace: Trace) -> HostCalls:
     """The host call that launched each row of `activity`.
 
     Matched by (report, process, correlation id). When device rows carry no process, the ids are
@@ -117,7 +117,7 @@ def _calls(trace: Trace) -> _Calls:
     work, calls = activity(trace), trace.frame("runtime")
     thread, threads = row_numbers(calls.select(_THREAD))
     if calls.is_empty():
-        return _Calls(np.full(work.height, _NONE, np.int32), thread, threads)
+        return HostCalls(np.full(work.height, _NONE, np.int32), thread, threads)
     of_thread, processes = row_numbers(threads.select(_PROCESS))
     known = queues(trace)
     keys = _PROCESS
@@ -128,7 +128,7 @@ def _calls(trace: Trace) -> _Calls:
         (work["queue"].to_numpy(), of_queue, _ids(device_ids(trace).correlation)),
         (thread, of_thread, _ids(calls["correlation"])),
     )
-    return _Calls(row, thread, threads)
+    return HostCalls(row, thread, threads)
 
 
 def _ids(correlation: pl.Series) -> NDArray[np.uint32]:
@@ -145,7 +145,7 @@ def _places(rows: pl.DataFrame, table: pl.DataFrame, keys: list[str]) -> Int32:
 @view
 def _launches(trace: Trace) -> _Launches:
     """Look for the ranges around the calls: those are nearly in order of time, unlike the work."""
-    calls, scopes, known = _calls(trace), range_scopes(trace), range_threads(trace)
+    calls, scopes, known = host_calls(trace), range_scopes(trace), range_threads(trace)
     row, own = calls.of_work, scopes["thread"].to_numpy()
     launching = np.zeros(calls.thread.size + 1, np.bool_)
     launching[row] = True  # The last one stands for no call.

@@ -1,0 +1,1 @@
+"""Idle time on arrays: gaps, waits of threads, causes, budgets of windows, predictions."""
