@@ -139,7 +139,8 @@ def diagnose(
 
     def answered(name: str) -> _Outcome:
         report(name)
-        outcome = _outcome(chosen[name], trace, values[name], with_charts=with_charts)
+        draw = partial(_with_chart, chosen[name], trace) if with_charts else _undrawn
+        outcome = _outcome(chosen[name], trace, values[name], draw, redact)
         trace.finish(name)
         return outcome
 
@@ -172,22 +173,32 @@ def _views(analysis: Analysis, *, with_charts: bool) -> tuple[View[Any], ...]:
     return (*analysis.views, *(analysis.chart_views.values() if with_charts else ()))
 
 
-def _outcome(analysis: Analysis, trace: Trace, params: Any, *, with_charts: bool) -> _Outcome:
-    """Run an analysis and draw what it found; a fault of another distribution's is its finding."""
+def _outcome(
+    analysis: Analysis,
+    trace: Trace,
+    params: Any,
+    draw: Callable[[_Outcome], _Outcome],
+    redact: Redact,
+) -> _Outcome:
+    """Run an analysis; a fault of another distribution's is its finding, and the others run."""
     try:
         frames, findings = run(analysis, trace, params)
         parts = tuple(analysis.time_parts(frames)) if analysis.time_parts else ()
-        outcome = _Outcome(frames, findings, parts)
-        return _with_chart(outcome, analysis, trace) if with_charts else outcome
+        return draw(_Outcome(frames, findings, parts))
     except (TracekitError, StoppedError):
         raise
     except Exception as error:
         if not analysis.source:
             raise
-        return _Outcome({t.name: t.empty() for t in analysis.results}, (failed(analysis, error),))
+        finding = failed(analysis, error, with_message=redact == "no")
+        return _Outcome({t.name: t.empty() for t in analysis.results}, (finding,))
 
 
-def _with_chart(outcome: _Outcome, analysis: Analysis, trace: Trace) -> _Outcome:
+def _undrawn(outcome: _Outcome) -> _Outcome:
+    return outcome
+
+
+def _with_chart(analysis: Analysis, trace: Trace, outcome: _Outcome) -> _Outcome:
     """Add what there is to show, nothing where required tables are missing."""
     if not all(trace.has(t) for t in analysis.requires):
         return outcome

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.builders import Export
 from tracekit import analyses
 from tracekit.cli import _app as cli
+from tracekit.report.document import schema
 
 EXAMPLE = Path(__file__).parent.parent / "plugin_example"
 
@@ -54,6 +56,7 @@ def test_an_installed_analysis_is_like_tracekits_own(installed, fixture_path, tm
     options = ("--only", "copy_share", "--param", "copy_share.warn_frac=0.001")
     tracekit(installed, "analyze", report, "-q", *options, "-o", outputs[0], "-o", outputs[1])
     answer = json.loads(outputs[0].read_text())
+    Draft202012Validator(schema()).validate(answer)
     columns = answer["frames"]["copy_share"]["copies"]["columns"]
     assert set(columns["kind"]) >= {"DtoD"}
     assert [f["level"] for f in answer["findings"]] == ["warn", "warn"]
@@ -99,15 +102,16 @@ ANALYSIS = replace(OTHER, name="extra", {more})
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        ("import no_such_module", "cannot be loaded: ModuleNotFoundError: No module named"),
-        ("ANALYSIS = 1", "other_module:ANALYSIS is no Analysis but of type int"),
+        ("import no_such_module", "failed: ModuleNotFoundError: No module named"),
+        ("ANALYSIS = 1", "TypeError: what is named extra is no Analysis but of type int"),
         (GOOD.format(more="params=OTHER.params").replace("extra", "else"), "its analysis else"),
         (GOOD.format(more="requires=('nothing',)"), "tables that do not exist: nothing"),
+        (GOOD.format(more="params=list.append"), "TypeError: "),
         (GOOD.format(more="compute=lambda *_: 1 / 0"), "failed: ZeroDivisionError: division"),
         (GOOD.format(more="compute=lambda *_: {}"), "failed: KeyError: 'periods'"),
         (GOOD.format(more="chart=lambda _: 1 / 0"), "failed: ZeroDivisionError: division"),
     ],
-    ids=["import", "no analysis", "name", "tables", "raises", "frames", "chart"],
+    ids=["import", "no analysis", "name", "tables", "params", "raises", "frames", "chart"],
 )
 def test_a_broken_analysis_is_one_line_and_the_others_run(
     plugin, report, tmp_path, capsys, code, words
@@ -124,6 +128,21 @@ def test_a_broken_analysis_is_one_line_and_the_others_run(
     assert cli.call(["plot", str(report), "extra", "-o", str(tmp_path / "x.svg")]) == 3
     assert words in capsys.readouterr().err
     assert cli.call(["list"]) == 0
+
+
+def test_what_an_error_says_is_left_out_of_a_redacted_answer(plugin, report, tmp_path, capsys):
+    plugin("extra = other_module:ANALYSIS", "open('/home/somebody/secret')")
+    options = ["--only", "extra", "--format", "json"]
+    assert cli.call(["analyze", str(report), "--redact", *options]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    [finding] = answer["findings"]
+    assert finding["title"] == (
+        "not computed: other 1.0 failed: FileNotFoundError (other_module.py:1)"
+    )
+    assert "somebody" not in json.dumps(answer)
+    assert cli.call(["list", "extra"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "No such file or directory: '/home/somebody/secret'" in said
 
 
 def test_an_analysis_that_does_not_exist_twice_is_refused(plugin, report, capsys):

@@ -110,3 +110,12 @@ def test_the_schema_explains_its_fields():
 
 def test_the_changelog_has_an_unreleased_section():
     assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_tutorial_shows_code_that_runs():
+    example = ROOT / "tests" / "plugin_example"
+    code = "\n".join(p.read_text() for p in [*example.rglob("*.py"), *example.glob("*.toml")])
+    page = (ROOT / "docs" / "adding-an-analysis.md").read_text()
+    blocks = re.findall(r"^```(?:python|toml)\n(.*?)^```", page, re.M | re.S)
+    assert len(blocks) >= 7
+    assert [block for block in blocks if block not in code] == []

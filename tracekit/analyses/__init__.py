@@ -44,8 +44,8 @@ def names() -> tuple[str, ...]:
 def load(name: str) -> Analysis:
     """Return the analysis `name`.
 
-    Of one that another distribution adds and that cannot be loaded, a stand-in comes back, whose
-    only finding says why.
+    Of one that another distribution adds and that cannot be loaded, a stand-in comes back that
+    says why, see `tracekit.trace.added`.
 
     Raises:
         KeyError: There is none of that name.

@@ -18,7 +18,12 @@ __all__ = ["command"]
 
 @click.command("list", short_help="Name the analyses, what each needs and how to record it.")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
-def command(names: tuple[str, ...]) -> None:
+@click.option(
+    "--markdown",
+    is_flag=True,
+    help="Print the page of documentation that an analysis begins with, its columns filled in.",
+)
+def command(names: tuple[str, ...], *, markdown: bool) -> None:
     """Name the analyses with the question that each answers and the tables it needs.
 
     With NAMEs: only these, and every parameter for `tracekit analyze --param`.
@@ -31,6 +36,11 @@ def command(names: tuple[str, ...]) -> None:
     if unknown := sorted(set(names) - set(known)):
         message = f"no analysis named {', '.join(unknown)}"
         raise UsageError(message, hint=f"there are: {', '.join(known)}")
+    if markdown:
+        from tracekit.report.analysis_page import skeleton
+
+        print_text("\n".join(skeleton(analyses.load(name)) for name in names or known))
+        return
     page = Lines(**terminal_options(sys.stdout))
     for name in names or known:
         _describe(page, analyses.load(name), full=bool(names))

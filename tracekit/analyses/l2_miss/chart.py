@@ -31,7 +31,7 @@ def chart(frames: Frames) -> Chart | None:
         return None
     return Chart(
         "L2 hit rate of layers",
-        "One point a layer, with the 95 % interval over its kernel executions (often smaller "
+        "One point a layer, with the 95% interval over its kernel executions (often smaller "
         "than the point). The dashed line is the size of the L2. An association is no cause.",
         panels,
     )
