@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import polars as pl
+
 from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.model.finding import Finding, Level, Metric
 from tracekit.model.inputs import Report
-from tracekit.wording.names import printable, sentence, shorten
+from tracekit.wording.names import printable, sentence, short_name, shorten
 from tracekit.wording.numbers import (
     bounds,
     count,
@@ -33,6 +35,7 @@ __all__ = [
     "confidence",
     "faultless_line",
     "gpu_line",
+    "kernel_lines",
     "metric_cells",
     "place",
     "quality_lines",
@@ -148,17 +151,40 @@ def _part(part_ns: int, whole_ns: int) -> str:
 
 
 def class_shares(diagnosis: Diagnosis, limit: int = 6) -> tuple[str, ...]:
-    """Return device time by class, largest first, the unclassified share always among them."""
+    """Return device time by class, largest first, the unclassified share always among them.
+
+    All shares are of one time, the summed durations of all device work.
+    """
     named = [c for c in diagnosis.overview.classes if c.kind != _UNCLASSIFIED]
     large = [c for c in named[:limit] if c.frac >= _SMALL_CLASS]
     out = [f"{printable(c.kind)} {share(c.frac)}" for c in large]
     if rest := named[len(large) :]:
         kinds = "1 more kind" if len(rest) == 1 else f"{len(rest)} more kinds"
         out.append(f"{kinds} {share(sum(c.frac for c in rest))}")
-    unclassified = diagnosis.overview.unclassified_frac
-    if unclassified is not None:
-        out.append(f"{_UNCLASSIFIED} {share(unclassified)} of kernel time")
+    if diagnosis.overview.unclassified_frac is not None:
+        unclassified = [c.frac for c in diagnosis.overview.classes if c.kind == _UNCLASSIFIED]
+        out.append(f"{_UNCLASSIFIED} {share(sum(unclassified))}")
     return tuple(out)
+
+
+def kernel_lines(diagnosis: Diagnosis, limit: int = 3) -> tuple[str, ...]:
+    """Return the kernels that take longest, whatever their class; nothing where none were listed.
+
+    Shares are of the same time as those of classes: the durations of all device work.
+    """
+    listed = diagnosis.frames.get("kernel_floor", {}).get("top_kernels")
+    whole_ns = sum(c.time_ns for c in diagnosis.overview.classes)
+    if listed is None or listed.is_empty() or not whole_ns:
+        return ()
+    by_name = listed.group_by("name", "kind", maintain_order=True)
+    rows = by_name.agg(pl.col("n").sum(), pl.col("time_ns").sum(), pl.col("median_ns").median())
+    rows = rows.sort(["time_ns", "name"], descending=[True, False]).head(limit)
+    return tuple(
+        f"{short_name(row['name'], _NAME)}: {share(row['time_ns'] / whole_ns)} of GPU time"
+        f" ({duration(row['time_ns'])}), {count(row['n'])}x, median {duration(row['median_ns'])}"
+        f" ({printable(row['kind'])})"
+        for row in rows.iter_rows(named=True)
+    )
 
 
 def step_line(diagnosis: Diagnosis) -> str:
