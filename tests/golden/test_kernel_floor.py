@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracekit.engine import analyze
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 from tracekit.report import text
 from tracekit.report.document import document
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics import pure_cells
+from tracekit.numerics.samples import pure_cells
 
 rows = st.lists(
     st.tuples(st.integers(-20, 200), st.integers(-2, 60), st.integers(-1, 2)), max_size=30
@@ -38,5 +38,7 @@ def test_ninety_percent_is_enough(covered: int, pure: list) -> None:
 
 def test_rows_of_one_subject_count_once_where_they_overlap() -> None:
     s, e = np.array([0, 10, 40]), np.array([60, 50, 80])
-    _, cells = pure_cells.pure_cells(s, e, np.zeros(3, np.int32), 1, (np.array([0]), np.array([100])))
+    _, cells = pure_cells.pure_cells(
+        s, e, np.zeros(3, np.int32), 1, (np.array([0]), np.array([100]))
+    )
     assert cells.size == 0

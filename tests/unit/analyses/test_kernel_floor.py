@@ -9,7 +9,7 @@ from tests.builders import Export
 from tracekit import engine
 from tracekit.analyses import load
 from tracekit.analyses.kernel_floor.limits import Limit, judged
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 from tracekit.model.kernels.spelling import one_spelling
 
 US = 1_000

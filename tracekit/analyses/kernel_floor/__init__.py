@@ -18,14 +18,15 @@ from tracekit.analyses.kernel_floor.limits import ACHIEVABLE_FRAC, Limit, judged
 from tracekit.analyses.kernel_floor.sampled import Counters, counters, means
 from tracekit.analyses.kernel_floor.tables import CLASSES, GPUS, TOP_KERNELS
 from tracekit.analyses.kernel_floor.verdict import verdict
-from tracekit.model.analysis import Analysis, Frames, param
+from tracekit.model.inputs import Gpu
 from tracekit.model.kernels import KernelKind
-from tracekit.model.trace import Gpu, Trace
-from tracekit.views.activity import WORK_KIND, activity
-from tracekit.views.contention_levels import achievable_frac
-from tracekit.views.kernel_times import kernel_times
-from tracekit.views.metrics import SAMPLED
-from tracekit.views.overview import overview
+from tracekit.trace import Trace
+from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.views.counters.metrics import SAMPLED
+from tracekit.views.device.activity import WORK_KIND, activity
+from tracekit.views.device.hardware import achievable_frac
+from tracekit.views.device.kernel_times import kernel_times
+from tracekit.views.overview.totals import overview
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -55,7 +56,9 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:  # noqa: A
     classes, names, gpus = [], [], []
     for gpu in trace.gpus:
         work = activity(trace)
-        first, last = (work["gpu"].search_sorted(gpu.index, side=side) for side in ("left", "right"))
+        first, last = (
+            work["gpu"].search_sorted(gpu.index, side=side) for side in ("left", "right")
+        )
         own = work.slice(first, last - first)
         if not (own["source"] == "kernel").any():
             continue

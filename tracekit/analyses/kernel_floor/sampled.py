@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.model.trace import Trace
-from tracekit.numerics import sampling
-from tracekit.numerics.pure_cells import pure_cells
-from tracekit.views.metrics import DRAM, SMS_ACTIVE, TENSOR, metric_names, samples_of
+from tracekit.numerics.samples import sampling
+from tracekit.numerics.samples.pure_cells import pure_cells
+from tracekit.trace import Trace
+from tracekit.views.counters.metrics import DRAM, SMS_ACTIVE, TENSOR, metric_names, samples_of
 
 __all__ = ["Counters", "counters", "means"]
 

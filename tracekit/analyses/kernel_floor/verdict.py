@@ -15,7 +15,8 @@ from tracekit.analyses.kernel_floor.wording import (
     missing,
     whole_words,
 )
-from tracekit.model.analysis import Confidence, Evidence, Finding, Frames, Level, Metric
+from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric
+from tracekit.trace.analysis import Frames
 
 __all__ = ["verdict"]
 
@@ -79,9 +80,7 @@ def _level(known: pl.DataFrame, gpu: dict[str, Any], params: Any) -> Level:
     return Level.WARN if low > params.warn_frac * gpu["span_ns"] > 0 else Level.OK
 
 
-def _title(
-    first: dict[str, Any], own: pl.DataFrame, gpu: dict[str, Any], *, judged: bool
-) -> str:
+def _title(first: dict[str, Any], own: pl.DataFrame, gpu: dict[str, Any], *, judged: bool) -> str:
     part = first["time_ns"] / gpu["kernel_ns"] if gpu["kernel_ns"] else 0.0
     whose = f"{first['kind']} kernels, {part:.0%} of GPU {gpu['gpu']}'s kernel time"
     if not judged:

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from tracekit.analyses.kernel_floor.limits import Limit
-from tracekit.model.analysis import Missing
+from tracekit.model.finding import Missing
 from tracekit.model.ncu_columns import METRICS
 
 __all__ = ["NCU_COMMAND", "advice", "caveats", "class_words", "missing", "whole_words"]

@@ -14,6 +14,7 @@ from tracekit.numerics import numbering, stacks
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids, identified, queues
 from tracekit.views.keys import row_numbers
+from tracekit.views.launches.graph_replays import graph_replays
 from tracekit.views.launches.step_ranges import range_scopes, range_threads, step_ranges
 from tracekit.views.nvtx.ranges import ranges
 
@@ -248,7 +249,10 @@ def _capture_layer(trace: Trace) -> pl.Series | None:
     return work.join(by_node, on=keys, how="left", maintain_order="left").get_column("layer")
 
 
-@view("runtime", of=[_launches, _capture_layer, range_scopes, ranges, step_ranges])
+@view(
+    "runtime",
+    of=[_launches, _capture_layer, graph_replays, range_scopes, ranges, step_ranges],
+)
 def attribution(trace: Trace) -> pl.DataFrame:
     """Return where on the host each row of `activity` comes from.
 
@@ -264,11 +268,14 @@ def attribution(trace: Trace) -> pl.DataFrame:
     """
     launches, scopes = _launches(trace), range_scopes(trace)
     calls = trace.frame("runtime").select(launch_start_ns="start_ns", launch_tid="tid")
-    numbers = step_ranges(trace)
+    numbers = step_ranges(trace).drop_nulls("range")
     step = np.full(ranges(trace).height + 1, _NONE, np.int32)
     step[numbers["range"].to_numpy()] = numbers["step"].to_numpy()
     own = _or_null(step[scopes["step_range"].fill_null(_NONE).to_numpy()]).alias("step")
     around = _picked(scopes.select("range", own, "layer"), launches.inside)
+    if numbers.is_empty() and step_ranges(trace).height:
+        replay = _taken(graph_replays(trace).of_call, launches.call)
+        around = around.with_columns(_or_null(replay).alias("step"))
     captured = _capture_layer(trace)
     if captured is not None:
         layer = captured.zip_with(captured.is_not_null(), around["layer"])

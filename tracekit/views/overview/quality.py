@@ -10,6 +10,8 @@ from tracekit.model.finding import Level
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, queues
 from tracekit.views.launches.attribution import attribution
+from tracekit.views.launches.graph_replays import GROUP
+from tracekit.views.launches.step_ranges import step_ranges
 from tracekit.views.nvtx.ranges import range_faults
 from tracekit.views.overview.totals import UNCLASSIFIED_WORTH_SAYING, overview
 
@@ -46,7 +48,7 @@ def scrubbed(text: str) -> str:
     return _PATH.sub("<path>", " ".join(text.split()))
 
 
-@view("diagnostics", of=[overview, activity, queues, attribution, range_faults])
+@view("diagnostics", of=[overview, activity, queues, attribution, range_faults, step_ranges])
 def quality(trace: Trace) -> tuple[Quality, ...]:
     """Return everything that makes the answer partial, worst first."""
     lines = [
@@ -56,6 +58,7 @@ def quality(trace: Trace) -> tuple[Quality, ...]:
         *_names(trace),
         *_nvtx(trace),
         *_launches(trace),
+        *_steps(trace),
     ]
     lines += [Quality(Level.OK, n) for n in sorted({n for r in trace.reports for n in r.notes})]
     return tuple(sorted(lines, key=lambda q: _RANK[q.level]))
@@ -161,3 +164,16 @@ def _launches(trace: Trace) -> Iterator[Quality]:
             " launched by another thread than the one with the open range"
         )
         yield Quality(Level.OK, text, others)
+
+
+def _steps(trace: Trace) -> Iterator[Quality]:
+    """Say that steps are a guess."""
+    source = step_ranges(trace)["source"]
+    replays = int((source == GROUP).sum())
+    if replays:
+        text = f"no range marks a step: {replays} replays of CUDA graphs are taken for steps"
+        hint = "mark steps with NVTX ranges such as 'step 12' to be sure"
+        yield Quality(Level.OK, text, replays, hint)
+    elif (functions := int((source == "function").sum())) > 0:
+        text = f"no range names a step: {functions} ranges of a function that runs once a step are"
+        yield Quality(Level.OK, f"{text} taken for steps", functions)

@@ -9,8 +9,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels.spelling import one_spelling
-from tracekit.model.trace import Trace, view
-from tracekit.views.kernels import KIND, kernel_names, kernels
+from tracekit.trace import Trace, view
+from tracekit.views.device.kernels import KIND, kernel_names, kernels
 
 __all__ = ["KernelTimes", "kernel_times"]
 
