@@ -42,3 +42,10 @@ def test_rows_of_one_subject_count_once_where_they_overlap() -> None:
         s, e, np.zeros(3, np.int32), 1, (np.array([0]), np.array([100]))
     )
     assert cells.size == 0
+
+
+def test_more_pure_cells_than_cells_are_all_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pure_cells.sweeps, "worth", lambda n: True)
+    s, e, subject = np.zeros(3, np.int64), np.full(3, 200), np.arange(3, dtype=np.int32)
+    found = pure_cells.pure_cells(s, e, subject, 3, (np.array([0, 100]), np.array([100, 200])))
+    assert [f.tolist() for f in found] == [[0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1]]

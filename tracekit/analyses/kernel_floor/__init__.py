@@ -109,9 +109,9 @@ def _by_name(trace: Trace, gpu: Gpu, work: pl.DataFrame, found: Counters) -> pl.
     times = times.head(_MOST_NAMES).with_row_index("at")
     large = (pl.col("time_ns") >= least) & ~pl.col("kind").cast(pl.String).is_in(_COMM)
     known = every.subjects.join(times.filter(large), on=["kind", "name"], how="left")
-    known = known.sort("kind", "name")["at"].cast(pl.Int32).fill_null(-1)
+    place = known.sort("kind", "name")["at"].cast(pl.Int32).fill_null(-1).to_numpy()
     # The last place stands for work that is no kernel.
-    subject_of = np.append(known.to_numpy()[every.subject], np.int32(-1))
+    subject_of = np.append(place[every.subject], np.int32(-1))
     keys = work["name_key"].fill_null(every.subject.size).to_numpy()
     subject = subject_of[keys].astype(np.int32)
     return times.drop("at").hstack(means(found, work, subject, times.height))
@@ -120,7 +120,7 @@ def _by_name(trace: Trace, gpu: Gpu, work: pl.DataFrame, found: Counters) -> pl.
 def _with_verdicts(
     rows: pl.DataFrame, device_ns: int, most: float, period_ns: int | None
 ) -> pl.DataFrame:
-    verdicts = []
+    verdicts: list[tuple[str, str | None, float | None, float | None]] = []
     for row in rows.iter_rows(named=True):
         if row["kind"] in _COMM:
             verdicts.append((Limit.COMMUNICATION.value, None, None, None))

@@ -76,7 +76,7 @@ def judged(
     if not enough:
         return Verdict(Limit.UNKNOWN, _too_few(row, period_ns))
     missing = [w for w, u in (("DRAM", dram), ("tensor", tensor), ("SM", sms)) if u is None]
-    if missing:
+    if missing or sms is None:
         return Verdict(Limit.UNKNOWN, f"no samples of {' and '.join(missing)} activity")
     return Verdict(Limit.LOW_OCCUPANCY if sms < NEAR_LIMIT else Limit.UNSATURATED)
 

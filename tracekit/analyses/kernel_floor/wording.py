@@ -8,7 +8,7 @@ import polars as pl
 
 from tracekit.analyses.kernel_floor.limits import Limit
 from tracekit.model.finding import Missing
-from tracekit.model.ncu_columns import METRICS
+from tracekit.model.ncu import METRICS
 
 __all__ = ["NCU_COMMAND", "advice", "caveats", "class_words", "missing", "whole_words"]
 

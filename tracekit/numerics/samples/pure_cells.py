@@ -42,10 +42,13 @@ def pure_cells(
     if not sweeps.worth(s.size + start.size):
         return _by_subject(s, e, subject, n_subjects, (start, end))
     rows = (np.ascontiguousarray(s), np.ascontiguousarray(e), np.ascontiguousarray(subject))
-    nothing = np.empty(0, np.int64)
-    n = _swept(*rows, n_subjects, start, end, nothing, nothing)
-    whose, which = np.empty(n, np.int64), np.empty(n, np.int64)
-    _swept(*rows, n_subjects, start, end, whose, which)
+    # Subjects rarely run at the same time, so that there is room for all at the first attempt.
+    whose, which = np.empty(start.size, np.int64), np.empty(start.size, np.int64)
+    n = _swept(*rows, n_subjects, start, end, whose, which)
+    if n > whose.size:
+        whose, which = np.empty(n, np.int64), np.empty(n, np.int64)
+        _swept(*rows, n_subjects, start, end, whose, which)
+    whose, which = whose[:n], which[:n]
     order = np.argsort(whose, kind="stable")
     return whose[order], which[order]
 

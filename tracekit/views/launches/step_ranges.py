@@ -150,7 +150,7 @@ def _null_below_zero(name: str, values: Int32) -> pl.Series:
     return series.set(series < 0, None)
 
 
-@view("runtime", of=[ranges, range_stacks, range_scopes, graph_replays])
+@view(of=[ranges, range_stacks, range_scopes, graph_replays])
 def step_ranges(trace: Trace) -> pl.DataFrame:
     """Return the steps as the host ran them.
 
