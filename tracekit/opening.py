@@ -68,6 +68,8 @@ def open_trace(
         allowed = default_bytes() if memory_bytes is None else memory_bytes
         fits = fit(readers, offsets, allowed, may_cut=window is None)
         known = {**(settings or {}), "at_once": fits.at_once}
+        if window is not None or fits.window_ns is not None:
+            known["window_ns"] = window or fits.window_ns
         if fits.window_ns is not None:
             known["cut"] = (*fits.window_ns, allowed)
         loader = RunLoader(

@@ -102,6 +102,10 @@ class Overview:
         n_with_launch: Device rows whose launching call was recorded.
         n_steps: Steps found.
         step_groups: Step group label to (count, median GPU span in ns).
+        incomplete: Why device records must be missing, so that idle time is not known; "" where
+            nothing says so.
+        capture_ns: Length of the longest capture; None when no file says.
+        nearly_empty: Whether there is no device work to speak of in that time.
         perspective: Sentences that every reader needs first ("the GPU is idle 93 % of ...").
     """
 
@@ -116,6 +120,9 @@ class Overview:
     n_with_launch: int
     n_steps: int
     step_groups: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    incomplete: str = ""
+    capture_ns: int | None = None
+    nearly_empty: bool = False
     perspective: tuple[str, ...] = ()
 
 

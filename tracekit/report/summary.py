@@ -101,8 +101,15 @@ def tally(diagnosis: Diagnosis) -> str:
 def gpu_line(diagnosis: Diagnosis, time: GpuTime) -> str:
     """Return how one GPU spent the time from first to last device activity."""
     names: dict[int | None, str] = {g.index: printable(g.name) for g in diagnosis.gpus}
+    if diagnosis.overview.nearly_empty:
+        length = duration(diagnosis.overview.capture_ns)
+        name = printable(names.get(time.gpu, ""))
+        work = f"{duration(time.busy_ns)} of work in a capture of {length}"
+        return f"{name + ': ' if name else ''}{work}"
     idle = f"idle {_part(time.idle_ns, time.span_ns)}"
-    if time.idle_in_profiler_ns:
+    if diagnosis.overview.incomplete:
+        idle = "idle not known, device records are missing"
+    elif time.idle_in_profiler_ns:
         idle += f" of which the profiler itself {duration(time.idle_in_profiler_ns)}"
     parts = [f"busy {_part(time.busy_ns, time.span_ns)} of {duration(time.span_ns)}", idle]
     if time.opaque_ns:

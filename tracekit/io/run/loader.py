@@ -22,7 +22,7 @@ __all__ = ["BYTES_PER_ROW", "Fit", "RunLoader", "default_bytes", "fit", "needed_
 
 FOREVER_NS = 1 << 62
 _TIMES = ("start_ns", "end_ns", "t_ns")
-_DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
+_DEVICE_TABLES = ("kernels", "memcpy", "peer_copies", "memset", "graph_trace")
 _WINDOWED = frozenset({*_DEVICE_TABLES, "nvtx", "gpu_metrics"})
 _FILTERED = frozenset({*_DEVICE_TABLES, "nvtx", "runtime"})
 
@@ -244,6 +244,7 @@ def _gpu(index: int, row: dict[str, object]) -> Gpu:
 BYTES_PER_ROW = {
     "kernels": 100,
     "memcpy": 100,
+    "peer_copies": 100,
     "memset": 100,
     "graph_trace": 100,
     "runtime": 20,

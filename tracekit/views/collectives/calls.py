@@ -211,8 +211,31 @@ def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
     closes = (pl.col("_step") == -1) & (pl.col("_depth") == 0)
     grouped = (pl.col("_depth") > 0) | (closes & (pl.col("_after") == floor))
     began = opens.cast(pl.Int64).cum_sum().over(over) > 0
-    group = pl.when(grouped & began).then(number).alias("group")
+    group = pl.when(grouped & began).then(number).otherwise(_ended_group(over)).alias("group")
     return calls.with_columns(group).drop("_step", "_after", "_depth")
+
+
+def _ended_group(over: list[str]) -> pl.Expr:
+    """Number groups of threads of which only the ends were recorded, below zero.
+
+    A group has the calls inside the range of its end, and the sends and receives since the end
+    before: those are hardly ever made outside of groups.
+    """
+    what = pl.col("what")
+    ends = what == "GroupEnd"
+    row = pl.when(ends).then(-1 - pl.int_range(pl.len(), dtype=pl.Int64))
+    before = row.forward_fill().over(over)
+    until = pl.when(ends).then("end_ns").forward_fill().over(over)
+    p2p = what.is_in(["Send", "Recv"])
+    found = (
+        pl.when(ends)
+        .then(row)
+        .when(pl.col("start_ns") < until)
+        .then(before)
+        .when(p2p)
+        .then(row.backward_fill().over(over))
+    )
+    return pl.when(~(what == "GroupStart").any().over(over)).then(found)
 
 
 def call_of(
@@ -441,7 +464,8 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     """
     calls = host_calls(trace)
     if found["group"].null_count() == found.height:
-        return found.select(*_FIELDS, fused_group=pl.lit(value=False))
+        plain = (_unless_boundary(name).alias(name) for name in _FIELDS)
+        return found.select(*plain, fused_group=pl.lit(value=False))
     ending = pl.col("what") == "GroupEnd"
     rows = found.with_row_index("_row").with_columns(
         pl.when(ending).then("group").alias("_group"),
@@ -464,7 +488,7 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     return rows.select(
         *(
             pl.when(pl.col("_group").is_null())
-            .then(name)
+            .then(_unless_boundary(name))
             .when(one_each)
             .then(f"c_{name}")
             .otherwise(shared.then(f"g_{name}") if name == "bytes" else pl.col(f"g_{name}"))
@@ -473,6 +497,12 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
         ),
         fused.fill_null(value=False).alias("fused_group"),
     )
+
+
+def _unless_boundary(name: str) -> pl.Expr:
+    """A field of a call; null where the call is the boundary of a group whose calls are unknown."""
+    boundary = pl.col("what").is_in(list(_BOUNDARIES.values())).fill_null(value=False)
+    return pl.when(~boundary).then(name)
 
 
 def _prefixed(prefix: str) -> list[pl.Expr]:

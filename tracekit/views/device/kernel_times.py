@@ -135,6 +135,8 @@ def _few(
         return None
     # Only where one axis alone is short can all three together be.
     short = np.flatnonzero((grid[0] < sm_count).to_numpy())
-    blocks = np.prod([axis.to_numpy()[short].astype(np.int64) for axis in grid], axis=0)
+    blocks = np.ones(short.size, np.int64)
+    for axis in grid:
+        blocks *= axis.to_numpy()[short]
     few = code[short[blocks < sm_count]]
     return np.bincount(few, minlength=n_subjects).astype(np.int64)

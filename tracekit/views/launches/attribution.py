@@ -18,7 +18,7 @@ from tracekit.views.launches.graph_replays import graph_replays
 from tracekit.views.launches.step_ranges import range_scopes, range_threads, step_ranges
 from tracekit.views.nvtx.ranges import ranges
 
-__all__ = ["REASON", "attribution", "event_waits", "steps"]
+__all__ = ["REASON", "attribution", "event_waits", "launching_calls", "steps"]
 
 _CALL = ["report", "pid", "correlation"]
 _RECORD = ["report", "pid", "event_sync"]
@@ -130,6 +130,14 @@ def _calls(trace: Trace) -> _Calls:
         (thread, of_thread, _ids(calls["correlation"])),
     )
     return _Calls(row, thread, threads)
+
+
+@view("runtime", of=[_calls])
+def launching_calls(trace: Trace) -> NDArray[np.bool_]:
+    """Return which host calls launched recorded device work; bool, a value a row of ``runtime``."""
+    launched = np.zeros(trace.frame("runtime").height + 1, np.bool_)
+    launched[_calls(trace).of_work] = True  # The last one stands for no call.
+    return launched[:-1]
 
 
 def _ids(correlation: pl.Series) -> NDArray[np.uint32]:

@@ -12,11 +12,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.model.kernels import ApiKind, api_kind
+from tracekit.model.kernels import ApiKind
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids, identified, queues
-from tracekit.views.keys import counted
-from tracekit.views.strings import resolved
+from tracekit.views.launches.call_names import call_names
 
 __all__ = ["GraphReplays", "graph_launches", "graph_replays"]
 
@@ -44,7 +43,7 @@ class GraphReplays(NamedTuple):
     of_call: NDArray[np.int32]
 
 
-@view("runtime", "strings")
+@view("runtime", of=[call_names])
 def graph_launches(trace: Trace) -> pl.DataFrame:
     """Return the calls that launch CUDA graphs.
 
@@ -53,14 +52,7 @@ def graph_launches(trace: Trace) -> pl.DataFrame:
         Int64, end_ns Int64, correlation UInt32; by thread and start.
     """
     calls = trace.frame("runtime")
-    ids = counted(calls["name_id"])["name_id"].drop_nulls()
-    named = pl.DataFrame([ids, ids.alias("of")]).with_columns(pl.lit(None, pl.String).alias("name"))
-    named = resolved(named, trace.frame("strings"), "name", "name_id")
-    launching = [
-        name_id
-        for name_id, name in named.select("of", "name").iter_rows()
-        if api_kind(name or "") == ApiKind.GRAPH_LAUNCH
-    ]
+    launching = call_names(trace).ids(ApiKind.GRAPH_LAUNCH)
     wanted = calls.select(*_THREAD, "start_ns", "end_ns", "correlation", "name_id")
     found = wanted.with_row_index("call").filter(pl.col("name_id").is_in(launching))
     return found.drop("name_id").sort(*_THREAD, "start_ns", "call")

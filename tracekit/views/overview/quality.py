@@ -9,6 +9,7 @@ from tracekit.model.diagnosis import Quality
 from tracekit.model.finding import Level
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, queues
+from tracekit.views.device.record_faults import shared_gpus, stream_overlaps
 from tracekit.views.launches.attribution import attribution
 from tracekit.views.launches.graph_replays import GROUP
 from tracekit.views.launches.step_ranges import step_ranges
@@ -48,7 +49,13 @@ def scrubbed(text: str) -> str:
     return _PATH.sub("<path>", " ".join(text.split()))
 
 
-@view("diagnostics", of=[overview, activity, queues, attribution, range_faults, step_ranges])
+@view(
+    "diagnostics",
+    of=[
+        *(overview, activity, queues, attribution, range_faults, step_ranges),
+        *(shared_gpus, stream_overlaps),
+    ],
+)
 def quality(trace: Trace) -> tuple[Quality, ...]:
     """Return everything that makes the answer partial, worst first."""
     lines = [
@@ -59,6 +66,7 @@ def quality(trace: Trace) -> tuple[Quality, ...]:
         *_nvtx(trace),
         *_launches(trace),
         *_steps(trace),
+        *_device(trace),
     ]
     lines += [Quality(Level.OK, n) for n in sorted({n for r in trace.reports for n in r.notes})]
     return tuple(sorted(lines, key=lambda q: _RANK[q.level]))
@@ -177,3 +185,34 @@ def _steps(trace: Trace) -> Iterator[Quality]:
     elif (functions := int((source == "function").sum())) > 0:
         text = f"no range names a step: {functions} ranges of a function that runs once a step are"
         yield Quality(Level.OK, f"{text} taken for steps", functions)
+
+
+def _device(trace: Trace) -> Iterator[Quality]:
+    """Say what is wrong with device records, and which GPUs processes share."""
+    if incomplete := overview(trace).incomplete:
+        hint = "record again: another profiler, missing permission or a full buffer loses records"
+        yield Quality(Level.WARN, incomplete, hint=hint)
+    for report in trace.reports:
+        for table, n in sorted(report.unread.items()):
+            text = f"{table}: {n} rows of device work in a table that is not read"
+            yield Quality(Level.WARN, f"{text}; busy time is a lower bound", n)
+    launched = attribution(trace)["launch_start_ns"]
+    inverted = int((activity(trace)["start_ns"] < launched).sum())
+    if inverted:
+        text = f"{inverted} device records begin before the call that launched them: clocks differ"
+        yield Quality(Level.WARN, f"{text}, and times between host and device are wrong", inverted)
+    over = stream_overlaps(trace)
+    if over.n:
+        text = (
+            f"{over.n} device records overlap more than their neighbour on one stream, by"
+            f" {over.time_ns / 1e6:.3g} ms: damaged durations; busy time and shares are too large"
+        )
+        yield Quality(Level.WARN, text, over.n)
+    for shared in shared_gpus(trace):
+        pids = ", ".join(map(str, shared.pids))
+        text = (
+            f"{len(shared.pids)} processes share GPU {shared.gpu} (pids {pids}) and have work on it"
+            f" at once for {shared.both_ns / 1e6:.3g} ms: they are time-sliced, or run under MPS,"
+            " and kernels take longer than alone"
+        )
+        yield Quality(Level.OK if not shared.both_ns else Level.WARN, text, len(shared.pids))

@@ -1,0 +1,141 @@
+"""What a capture lacks: device records, work to speak of, the end of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tracekit.model.kernels import ApiKind
+from tracekit.trace import Trace, view
+from tracekit.views.device.activity import activity, activity_span
+from tracekit.views.launches.call_names import call_names
+from tracekit.views.launches.unseen import UnseenWork, unseen_work
+
+__all__ = ["Capture", "capture", "capture_lines", "incomplete", "lost_records"]
+
+_LOST_FROM_FRAC, _LOST_FROM = 0.1, 3
+"""Share and number of calls without a device record from which records must have been lost."""
+_EMPTY_BELOW_FRAC, _EMPTY_ROWS = 1e-3, 10
+_MOSTLY = 0.5
+_SILENT_FROM_NS = 1_000_000_000
+_WORDS = {
+    ApiKind.GRAPH_LAUNCH: ("graph launch", "graph launches"),
+    ApiKind.KERNEL_LAUNCH: ("kernel launch", "kernel launches"),
+    ApiKind.MEMCPY: ("copy", "copies"),
+}
+
+
+class Capture(NamedTuple):
+    """The capture as a whole.
+
+    Attributes:
+        length_ns: How long it lasted; None when the file does not say.
+        work: First start and last end of device work, ns; None without any.
+        n_work: Device rows.
+        work_ns: Summed durations of device work.
+        last_ns: Last moment of any host call or device work, ns; None without any.
+        longest: Name, start and end of the longest host call, ns; None without calls.
+    """
+
+    length_ns: int | None
+    work: tuple[int, int] | None
+    n_work: int
+    work_ns: int
+    last_ns: int | None
+    longest: tuple[str, int, int] | None
+
+    @property
+    def is_nearly_empty(self) -> bool:
+        """Whether there is no device work to speak of in a capture of known length."""
+        if self.length_ns is None or not 0 < self.n_work <= _EMPTY_ROWS:
+            return False
+        return self.work_ns < _EMPTY_BELOW_FRAC * self.length_ns
+
+
+@view("runtime", of=[activity, activity_span, call_names])
+def capture(trace: Trace) -> Capture:
+    """Return what the capture holds in all."""
+    lengths = [r.duration_ns for r in trace.reports if r.duration_ns is not None]
+    work, calls = activity(trace), trace.frame("runtime")
+    span = activity_span(trace)
+    ends = [e for e in (calls["end_ns"].max(), None if span is None else span[1]) if e is not None]
+    names = call_names(trace)
+    longest = None
+    at = (calls["end_ns"] - calls["start_ns"]).arg_max()
+    if at is not None:
+        name_id, start, end = calls.select("name_id", "start_ns", "end_ns").row(at)
+        named = dict(zip(names.name_id, names.name, strict=True))
+        longest = (named.get(name_id, "") or "an unnamed call", start, end)
+    return Capture(
+        length_ns=max(lengths, default=None),
+        work=span,
+        n_work=work.height,
+        work_ns=int((work["end_ns"] - work["start_ns"]).sum()),
+        last_ns=max((int(str(e)) for e in ends), default=None),
+        longest=longest,
+    )
+
+
+@view(of=[activity, unseen_work])
+def incomplete(trace: Trace) -> str:
+    """Return why the device activity cannot be complete, "" where nothing says so."""
+    found = unseen_work(trace)
+    if found is None or activity(trace).is_empty():
+        return ""
+    lost = {
+        kind: n
+        for kind, n in found.unseen.items()
+        if n >= max(_LOST_FROM, _LOST_FROM_FRAC * found.calls[kind])
+    }
+    if not lost:
+        return ""
+    parts = [f"{n:,} of {found.calls[kind]:,} {_WORDS[kind][1]}" for kind, n in lost.items()]
+    return f"device activity incomplete: {' and '.join(parts)} without device rows"
+
+
+def lost_records(found: UnseenWork | None) -> str:
+    """Return what was called where no device record exists at all, "" where nothing was."""
+    if found is None or not any(found.unseen.values()):
+        return ""
+    launches = sum(found.unseen.get(k, 0) for k in (ApiKind.KERNEL_LAUNCH, ApiKind.GRAPH_LAUNCH))
+    parts = [] if not launches else [f"{launches:,} kernel launch{'es' * (launches != 1)}"]
+    copies, time_ns = found.unseen.get(ApiKind.MEMCPY, 0), found.time_ns.get(ApiKind.MEMCPY, 0)
+    if copies:
+        word = _WORDS[ApiKind.MEMCPY][copies != 1]
+        parts.append(f"{copies:,} {word} ({time_ns / 1e6:,.1f} ms of host time)")
+    return " and ".join(parts)
+
+
+def capture_lines(found: Capture) -> Iterator[str]:
+    """Yield what the reader must know of a capture that is mostly something else than work."""
+    if found.length_ns is None:
+        return
+    length = f"a capture of {_time(found.length_ns)}"
+    if found.is_nearly_empty:
+        yield (
+            f"no GPU work to speak of in {_time(found.length_ns)}: {found.n_work} device"
+            f" record{'s' * (found.n_work != 1)}, {_time(found.work_ns)} in all"
+        )
+    done = found.work[1] if found.work else 0
+    if found.longest is not None:
+        name, start, end = found.longest
+        alone = end - max(start, done)
+        if alone >= _MOSTLY * found.length_ns:
+            yield (
+                f"{_time(alone)} of {length} the host is inside one call of {name} while the"
+                " device has nothing to do: it waits for something that does not come"
+            )
+            return
+    silent = found.length_ns - (found.last_ns or 0)
+    if found.last_ns is not None and silent >= max(_MOSTLY * found.length_ns, _SILENT_FROM_NS):
+        yield (
+            f"nothing was recorded in the last {_time(silent)} of {length}: the work had ended, or"
+            " a call never returned"
+        )
+
+
+def _time(ns: float) -> str:
+    for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if ns >= factor:
+            return f"{ns / factor:.3g} {unit}"
+    return f"{ns:.0f} ns"
