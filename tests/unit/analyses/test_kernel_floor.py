@@ -113,6 +113,18 @@ def test_few_busy_multiprocessors_are_a_warning_only_where_they_take_much_of_the
     assert finding.level is Level.OK
 
 
+def test_small_kernels_are_a_warning_only_where_they_take_much_of_the_span(traced):
+    busy, idle = Export().gpu(), Export().gpu()
+    for i in range(50):
+        busy.kernel(1 + i * 6 * US, 1 + (i * 6 + 5) * US, GEMM, grid=(8, 1, 1))
+        idle.kernel(1 + i * 60 * US, 1 + (i * 60 + 5) * US, GEMM, grid=(8, 1, 1))
+    for export, level in ((busy, Level.WARN), (idle, Level.OK)):
+        _, (finding,) = _floor(traced, export)
+        assert finding.level is level
+        assert finding.title.startswith("latency-bound: median 5.0 us on fewer blocks than 132")
+        assert finding.advice.startswith("Fuse these kernels")
+
+
 def test_dram_counters_of_a_partitioned_gpu_read_zero_and_are_unknown(traced):
     e = _sampled([0] * 10, [1] * 10)
     frames, (finding,) = _floor(traced, e)

@@ -47,7 +47,9 @@ class Params:
     """Parameters of `kernel_floor`."""
 
     warn_frac: float = param(
-        0.30, unit="1", help="share of the GPU's span in kernels of low occupancy: warning"
+        0.30,
+        unit="1",
+        help="share of the GPU's span in latency-bound kernels and those of low occupancy: warning",
     )
 
 

@@ -75,9 +75,10 @@ def _of_gpu(frames: Frames, gpu: dict[str, Any], params: Any) -> Finding:
 
 
 def _level(known: pl.DataFrame, gpu: dict[str, Any], params: Any) -> Level:
-    """Being at a limit is fine; sampled means can warn of low occupancy, never more."""
-    low = known.filter(pl.col("verdict") == Limit.LOW_OCCUPANCY.value)["time_ns"].sum()
-    return Level.WARN if low > params.warn_frac * gpu["span_ns"] > 0 else Level.OK
+    """Being at a limit is fine; kernels that do not fill the GPU warn where they fill the span."""
+    unfilled = pl.col("verdict").is_in([Limit.LOW_OCCUPANCY.value, Limit.LATENCY.value])
+    lasting = known.filter(unfilled)["time_ns"].sum()
+    return Level.WARN if lasting > params.warn_frac * gpu["span_ns"] > 0 else Level.OK
 
 
 def _title(first: dict[str, Any], own: pl.DataFrame, gpu: dict[str, Any], *, judged: bool) -> str:

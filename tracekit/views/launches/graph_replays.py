@@ -17,7 +17,7 @@ from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids, identified, queues
 from tracekit.views.launches.call_names import call_names
 
-__all__ = ["GraphReplays", "graph_launches", "graph_replays"]
+__all__ = ["GROUP", "GraphReplays", "graph_launches", "graph_replays"]
 
 GROUP = "graph replay"
 """Group of all steps that are replays."""
