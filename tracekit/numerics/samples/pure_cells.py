@@ -11,8 +11,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracekit.numerics import intervals, sweeps
-from tracekit.numerics.jit import compiled
+from tracekit.numerics import intervals
+from tracekit.numerics.jit import accelerated, compiled
 
 __all__ = ["PURE_FROM", "pure_cells"]
 
@@ -21,50 +21,6 @@ Int32: TypeAlias = NDArray[np.int32]
 PURE_FROM = 0.9
 """Covered share from which a cell is pure."""
 _RO, _OUT = "ro(int64[::1])", "int64[::1]"
-
-
-def pure_cells(
-    s: Int64, e: Int64, subject: Int32, n_subjects: int, cells: tuple[Int64, Int64]
-) -> tuple[Int64, Int64]:
-    """Find the cells that the union of each subject's rows covers by at least `PURE_FROM`.
-
-    Args:
-        s: int64[n], ns, starts of rows, ascending.
-        e: int64[n], ns, their ends.
-        subject: int32[n], subject of each row; negative for none.
-        n_subjects: Number of subjects.
-        cells: Starts and ends of disjoint cells, int64[m] each, ns, ascending.
-
-    Returns:
-        ``(subject, cell)``, int64[k] each: every pure cell, by subject and then by cell.
-    """
-    start, end = (np.ascontiguousarray(c, np.int64) for c in cells)
-    if not sweeps.worth(s.size + start.size):
-        return _by_subject(s, e, subject, n_subjects, (start, end))
-    rows = (np.ascontiguousarray(s), np.ascontiguousarray(e), np.ascontiguousarray(subject))
-    # Subjects rarely run at the same time, so that there is room for all at the first attempt.
-    whose, which = np.empty(start.size, np.int64), np.empty(start.size, np.int64)
-    n = _swept(*rows, n_subjects, start, end, whose, which)
-    if n > whose.size:
-        whose, which = np.empty(n, np.int64), np.empty(n, np.int64)
-        _swept(*rows, n_subjects, start, end, whose, which)
-    whose, which = whose[:n], which[:n]
-    order = np.argsort(whose, kind="stable")
-    return whose[order], which[order]
-
-
-def _by_subject(
-    s: Int64, e: Int64, subject: Int32, n_subjects: int, cells: tuple[Int64, Int64]
-) -> tuple[Int64, Int64]:
-    """`pure_cells` with one union a subject; the form for few rows."""
-    length = cells[1] - cells[0]
-    found = []
-    for one in range(n_subjects):
-        own = subject == one
-        covered = intervals.overlap_ns(*cells, *intervals.union(s[own], e[own]))
-        found.append(np.flatnonzero((length > 0) & (covered >= PURE_FROM * length)))
-    whose = np.repeat(np.arange(n_subjects), [f.size for f in found])
-    return whose.astype(np.int64), np.concatenate([np.empty(0, np.int64), *found])
 
 
 @compiled(
@@ -113,3 +69,46 @@ def _swept(
                 whose[n], which[n] = k, p
             n += 1
     return n
+
+
+def _pure_cells_swept(
+    s: Int64, e: Int64, subject: Int32, n_subjects: int, cells: tuple[Int64, Int64]
+) -> tuple[Int64, Int64]:
+    """`pure_cells` in one pass over the rows."""
+    start, end = (np.ascontiguousarray(c, np.int64) for c in cells)
+    rows = (np.ascontiguousarray(s), np.ascontiguousarray(e), np.ascontiguousarray(subject))
+    # Subjects rarely run at the same time, so that there is room for all at the first attempt.
+    whose, which = np.empty(start.size, np.int64), np.empty(start.size, np.int64)
+    n = _swept(*rows, n_subjects, start, end, whose, which)
+    if n > whose.size:
+        whose, which = np.empty(n, np.int64), np.empty(n, np.int64)
+        _swept(*rows, n_subjects, start, end, whose, which)
+    whose, which = whose[:n], which[:n]
+    order = np.argsort(whose, kind="stable")
+    return whose[order], which[order]
+
+
+@accelerated(_pure_cells_swept)
+def pure_cells(
+    s: Int64, e: Int64, subject: Int32, n_subjects: int, cells: tuple[Int64, Int64]
+) -> tuple[Int64, Int64]:
+    """Find the cells that the union of each subject's rows covers by at least `PURE_FROM`.
+
+    Args:
+        s: int64[n], ns, starts of rows, ascending.
+        e: int64[n], ns, their ends.
+        subject: int32[n], subject of each row; negative for none.
+        n_subjects: Number of subjects.
+        cells: Starts and ends of disjoint cells, int64[m] each, ns, ascending.
+
+    Returns:
+        ``(subject, cell)``, int64[k] each: every pure cell, by subject and then by cell.
+    """
+    length = cells[1] - cells[0]
+    found = []
+    for one in range(n_subjects):
+        own = subject == one
+        covered = intervals.overlap_ns(*cells, *intervals.union(s[own], e[own]))
+        found.append(np.flatnonzero((length > 0) & (covered >= PURE_FROM * length)))
+    whose = np.repeat(np.arange(n_subjects), [f.size for f in found])
+    return whose.astype(np.int64), np.concatenate([np.empty(0, np.int64), *found])

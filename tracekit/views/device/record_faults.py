@@ -8,13 +8,11 @@ import numpy as np
 import polars as pl
 
 from tracekit.numerics import intervals
+from tracekit.numerics.rows.overlapping import reaching_over
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids, queues
 
 __all__ = ["Overlaps", "SharedGpu", "shared_gpus", "stream_overlaps"]
-
-_REACH = 2
-"""A dependent launch may begin under its predecessor; nothing reaches further on one stream."""
 
 
 class Overlaps(NamedTuple):
@@ -33,22 +31,16 @@ class Overlaps(NamedTuple):
 def stream_overlaps(trace: Trace) -> Overlaps:
     """Count rows whose duration overlaps all that follows on their stream.
 
-    A stream runs one thing after the other, so such a duration is damaged. Nodes of a CUDA graph
-    are left out: branches of a graph may share a stream.
+    A stream runs one thing after the other, and only a dependent launch may begin under its
+    predecessor, so such a duration is damaged. Nodes of a CUDA graph are left out: branches of a
+    graph may share a stream.
     """
     work, node = activity(trace), device_ids(trace).graph_node
     start, end, queue = (work[c].to_numpy() for c in ("start_ns", "end_ns", "queue"))
     if node is not None:
         own = node.is_null().to_numpy()
         start, end, queue = start[own], end[own], queue[own]
-    if start.size <= _REACH or not (end[:-1] > start[1:]).any():
-        return Overlaps(0, 0)
-    if queue.min() != queue.max():
-        order = np.argsort(queue.astype(np.min_scalar_type(int(queue.max()))), kind="stable")
-        start, end, queue = start[order], end[order], queue[order]
-    over = (end[:-_REACH] > start[_REACH:]) & (queue[:-_REACH] == queue[_REACH:])
-    at = np.flatnonzero(over)
-    return Overlaps(at.size, int((end[at] - start[at + 1]).sum()))
+    return Overlaps(*reaching_over(start, end, queue, queues(trace).height))
 
 
 class SharedGpu(NamedTuple):
@@ -72,7 +64,7 @@ def shared_gpus(trace: Trace) -> tuple[SharedGpu, ...]:
     found = []
     for (gpu,), own in known.group_by("gpu", maintain_order=True):
         processes = own.select("report", "pid").unique().sort("report", "pid")
-        if processes.height < _REACH:
+        if processes.height == 1:
             continue
         work = activity(trace).filter(pl.col("gpu") == gpu)
         rows = work.select("start_ns", "end_ns", "queue")

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.kernels import KernelKind
+from tracekit.numerics.rows.shares import by_kind
 from tracekit.trace import Trace, view
-from tracekit.views.device.activity import activity, clock_spans
+from tracekit.views.device.activity import WORK_KIND, activity, clock_spans
 from tracekit.views.launches.attribution import steps
 
 __all__ = ["LoadPhase", "load_phase"]
 
+Int64: TypeAlias = NDArray[np.int64]
+_KINDS = WORK_KIND.categories.to_list()
 _WORTH_SAYING = 0.2
 _MOSTLY = 0.5
 _SHOWN = 3
@@ -55,15 +61,31 @@ def load_phase(trace: Trace) -> LoadPhase | None:
     end = int(str(first)) if by_steps else _last_repack(work)
     if end is None:
         return None
-    length = (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns")
-    rows = work.select("kind", length, (pl.col("start_ns") < end).alias("early"))
-    sums = rows.group_by("kind", "early").agg(pl.col("time_ns").sum())
-    before, after = (sums.filter(pl.col("early") == early) for early in (True, False))
-    load_ns, rest_ns = (int(part["time_ns"].sum()) for part in (before, after))
+    before, after = np.zeros(len(_KINDS), np.int64), np.zeros(len(_KINDS), np.int64)
+    for low, high in _of_gpus(work["gpu"]):
+        begun = work["start_ns"].slice(low, high - low)
+        first_after = low + int(np.searchsorted(begun.to_numpy(), end))
+        before += _times(work.slice(low, first_after - low))
+        after += _times(work.slice(first_after, high - first_after))
+    load_ns, rest_ns = int(before.sum()), int(after.sum())
     if not rest_ns or load_ns < _WORTH_SAYING * (load_ns + rest_ns):
         return None
     frac = load_ns / (load_ns + rest_ns)
     return LoadPhase(end, frac, _shares(before), _shares(after), by_steps=by_steps)
+
+
+def _of_gpus(gpu: pl.Series) -> Iterator[tuple[int, int]]:
+    """First and last row of each GPU: work is sorted by it."""
+    low = 0
+    for n in gpu.rle().struct.field("len"):
+        yield low, low + n
+        low += n
+
+
+def _times(work: pl.DataFrame) -> Int64:
+    """Summed durations of each kind of work, int64[kinds], ns."""
+    start, end = (work[c].to_numpy() for c in ("start_ns", "end_ns"))
+    return by_kind(start, end, work["kind"].to_physical().to_numpy(), len(_KINDS))[1]
 
 
 def _last_repack(work: pl.DataFrame) -> int | None:
@@ -77,10 +99,10 @@ def _last_repack(work: pl.DataFrame) -> int | None:
     return int(str(end)) if own > _MOSTLY * int(length.sum()) else None
 
 
-def _shares(sums: pl.DataFrame) -> tuple[tuple[str, float], ...]:
-    total = int(sums["time_ns"].sum())
-    top = sums.sort(["time_ns", "kind"], descending=[True, False]).head(_SHOWN)
-    return tuple((str(kind), ns / total) for kind, ns in top.select("kind", "time_ns").iter_rows())
+def _shares(time_ns: Int64) -> tuple[tuple[str, float], ...]:
+    """The longest kinds and their shares."""
+    top = np.argsort(-time_ns, kind="stable")[:_SHOWN]
+    return tuple((_KINDS[i], int(time_ns[i]) / int(time_ns.sum())) for i in top if time_ns[i])
 
 
 def _listed(shares: tuple[tuple[str, float], ...]) -> str:
