@@ -53,7 +53,9 @@ def unseen_work(trace: Trace) -> UnseenWork | None:
     if known.height and known["pid"].null_count() == known.height:
         return None
     window = trace.settings.get("window_ns")
-    usable = calls["correlation"].fill_null(0) != 0
+    usable = pl.repeat(True, calls.height, dtype=pl.Boolean, eager=True)
+    if known.height:  # a call without an id cannot be matched with what was recorded
+        usable = calls["correlation"].fill_null(0) != 0
     if window is not None:
         usable &= calls["start_ns"] >= window[0]
     live = usable.to_numpy() & ~_captured(calls, names)

@@ -199,20 +199,28 @@ def _device(trace: Trace) -> Iterator[Quality]:
     launched = attribution(trace)["launch_start_ns"]
     inverted = int((activity(trace)["start_ns"] < launched).sum())
     if inverted:
-        text = f"{inverted} device records begin before the call that launched them: clocks differ"
+        which = _records(inverted, "begin")
+        text = f"{which} before the call that launched them: clocks differ"
         yield Quality(Level.WARN, f"{text}, and times between host and device are wrong", inverted)
     over = stream_overlaps(trace)
     if over.n:
         text = (
-            f"{over.n} device records overlap more than their neighbour on one stream, by"
+            f"{_records(over.n, 'overlap')} more than the neighbour on one stream, by"
             f" {over.time_ns / 1e6:.3g} ms: damaged durations; busy time and shares are too large"
         )
         yield Quality(Level.WARN, text, over.n)
     for shared in shared_gpus(trace):
         pids = ", ".join(map(str, shared.pids))
-        text = (
-            f"{len(shared.pids)} processes share GPU {shared.gpu} (pids {pids}) and have work on it"
-            f" at once for {shared.both_ns / 1e6:.3g} ms: they are time-sliced, or run under MPS,"
-            " and kernels take longer than alone"
+        text = f"{len(shared.pids)} processes share GPU {shared.gpu} (pids {pids})"
+        if not shared.both_ns:
+            yield Quality(Level.OK, f"{text}, never at the same time", len(shared.pids))
+            continue
+        text += (
+            f" and have work on it at once for {shared.both_ns / 1e6:.3g} ms: they are time-sliced,"
+            " or run under MPS, and kernels take longer than alone"
         )
-        yield Quality(Level.OK if not shared.both_ns else Level.WARN, text, len(shared.pids))
+        yield Quality(Level.WARN, text, len(shared.pids))
+
+
+def _records(n: int, verb: str) -> str:
+    return f"1 device record {verb}s" if n == 1 else f"{n:,} device records {verb}"
