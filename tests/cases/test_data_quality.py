@@ -117,7 +117,9 @@ def test_graph_launches_without_device_rows(answer):
     assert said in _lines(d, Level.WARN)
     assert d.overview.perspective == (f"{said}; how long the GPU was idle is not known",)
     shown = _shown(d)
-    assert "idle not known, device records are missing" in shown
+    assert "busy at least 30.0 ms of 7.60 s, idle not known, device records are missing" in shown
+    assert "No problem found in what was recorded, which is not the whole run" in shown
+    assert d.overview.n_steps == 0
     assert "waits for the host" not in shown
 
 
@@ -218,6 +220,8 @@ def test_a_capture_that_mostly_holds_a_call_that_never_ends(answer):
     assert line.startswith(
         "60 s of a capture of 61 s the host is inside one call of cuEventSynchronize"
     )
+    assert d.overview.stalled_ns == 60 * S
+    assert "No problem found in what was recorded, which is not the whole run" in _shown(d)
 
 
 def test_a_capture_whose_end_holds_nothing(answer):

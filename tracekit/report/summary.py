@@ -81,6 +81,10 @@ def verdict(diagnosis: Diagnosis) -> str:
         return "No accelerator activity recorded: nothing about a GPU can be said."
     if diagnosis.worst in (Level.CRITICAL, Level.WARN):
         return f"Findings: {tally(diagnosis)}."
+    seen = diagnosis.overview
+    if diagnosis.worst is Level.OK and (seen.incomplete or seen.nearly_empty or seen.stalled_ns):
+        seen_part = "in what was recorded, which is not the whole run"
+        return f"No problem found {seen_part}: {tally(diagnosis)}."
     if diagnosis.worst is Level.OK:
         return f"No problem found by the analyses that could judge: {tally(diagnosis)}."
     return "Nothing could be judged from this recording."
@@ -111,7 +115,10 @@ def gpu_line(diagnosis: Diagnosis, time: GpuTime) -> str:
         idle = "idle not known, device records are missing"
     elif time.idle_in_profiler_ns:
         idle += f" of which the profiler itself {duration(time.idle_in_profiler_ns)}"
-    parts = [f"busy {_part(time.busy_ns, time.span_ns)} of {duration(time.span_ns)}", idle]
+    busy = f"busy {_part(time.busy_ns, time.span_ns)}"
+    if diagnosis.overview.incomplete:
+        busy = f"busy at least {duration(time.busy_ns)}"
+    parts = [f"{busy} of {duration(time.span_ns)}", idle]
     if time.opaque_ns:
         parts.append(
             f"opaque graphs {share(time.opaque_ns / time.busy_ns)} of busy "

@@ -67,7 +67,7 @@ def graph_replays(trace: Trace) -> GraphReplays:
     if launches.is_empty():
         return GraphReplays(_steps([]), of_call)
     launches = launches.join(
-        _graphs(trace, launches), on=["report", "pid", "correlation"], how="left"
+        _graphs(trace, launches), on=["report", "pid", "correlation"], how="inner"
     ).sort(*_THREAD, "start_ns", "call")
     rows: list[dict[str, Any]] = []
     for _, own in launches.group_by(_THREAD, maintain_order=True):

@@ -51,6 +51,23 @@ class Capture(NamedTuple):
             return False
         return self.work_ns < _EMPTY_BELOW_FRAC * self.length_ns
 
+    @property
+    def waited_ns(self) -> int:
+        """Part of the longest host call after the last device work, ns; 0 where it is no matter."""
+        if self.length_ns is None or self.longest is None:
+            return 0
+        _, start, end = self.longest
+        alone = end - max(start, self.work[1] if self.work else 0)
+        return alone if alone >= _MOSTLY * self.length_ns else 0
+
+    @property
+    def silent_ns(self) -> int:
+        """Time after the last call and the last device work, ns; 0 where it is no matter."""
+        if self.length_ns is None or self.last_ns is None:
+            return 0
+        silent = self.length_ns - self.last_ns
+        return silent if silent >= max(_MOSTLY * self.length_ns, _SILENT_FROM_NS) else 0
+
 
 @view("runtime", of=[activity, activity_span, call_names])
 def capture(trace: Trace) -> Capture:
@@ -116,21 +133,16 @@ def capture_lines(found: Capture) -> Iterator[str]:
             f"no GPU work to speak of in {_time(found.length_ns)}: {found.n_work} device"
             f" record{'s' * (found.n_work != 1)}, {_time(found.work_ns)} in all"
         )
-    done = found.work[1] if found.work else 0
-    if found.longest is not None:
-        name, start, end = found.longest
-        alone = end - max(start, done)
-        if alone >= _MOSTLY * found.length_ns:
-            yield (
-                f"{_time(alone)} of {length} the host is inside one call of {name} while the"
-                " device has nothing to do: it waits for something that does not come"
-            )
-            return
-    silent = found.length_ns - (found.last_ns or 0)
-    if found.last_ns is not None and silent >= max(_MOSTLY * found.length_ns, _SILENT_FROM_NS):
+    if found.longest is not None and found.waited_ns:
         yield (
-            f"nothing was recorded in the last {_time(silent)} of {length}: the work had ended, or"
-            " a call never returned"
+            f"{_time(found.waited_ns)} of {length} the host is inside one call of"
+            f" {found.longest[0]} while the device has nothing to do: it waits for something that"
+            " does not come"
+        )
+    elif found.silent_ns:
+        yield (
+            f"nothing was recorded in the last {_time(found.silent_ns)} of {length}: the work had"
+            " ended, or a call never returned"
         )
 
 

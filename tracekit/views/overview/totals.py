@@ -82,6 +82,7 @@ def overview(trace: Trace) -> Overview:
         step_groups={g: (n, float(m)) for g, n, m in groups.iter_rows()},
         incomplete=incomplete(trace),
         capture_ns=capture(trace).length_ns,
+        stalled_ns=capture(trace).waited_ns or capture(trace).silent_ns,
         nearly_empty=capture(trace).is_nearly_empty,
     )
     return Overview(**{**vars(base), "perspective": tuple(_perspective(trace, base))})
