@@ -20,29 +20,20 @@ Int64: TypeAlias = NDArray[np.int64]
 Int32: TypeAlias = NDArray[np.int32]
 PURE_FROM = 0.9
 """Covered share from which a cell is pure."""
-_RO, _OUT = "ro(int64[::1])", "int64[::1]"
+_RO = "ro(int64[::1])"
 
 
 @compiled(
-    f"int64({_RO}, {_RO}, ro(int32[::1]), int64, {_RO}, {_RO}, {_OUT}, {_OUT})",
+    f"int64({_RO}, {_RO}, ro(int32[::1]), int64, {_RO}, {_RO}, int64[:, ::1])",
 )
-def _swept(
-    s: Int64,
-    e: Int64,
-    subject: Int32,
-    n_subjects: int,
-    start: Int64,
-    end: Int64,
-    whose: Int64,
-    which: Int64,
-) -> int:
+def _swept(s: Int64, e: Int64, own: Int32, n_own: int, start: Int64, end: Int64, out: Int64) -> int:
     """Count the pure cells in one pass, and write them where there is room."""
-    reached = np.full(n_subjects, np.iinfo(np.int64).min, np.int64)
-    place = np.full(n_subjects, -1, np.int64)
-    covered = np.zeros(n_subjects, np.int64)
+    reached = np.full(n_own, np.iinfo(np.int64).min, np.int64)
+    place = np.full(n_own, -1, np.int64)
+    covered = np.zeros(n_own, np.int64)
     n, first = 0, 0
     for i in range(s.size):
-        k = subject[i]
+        k = own[i]
         low = s[i] if k < 0 else max(s[i], reached[k])
         if k < 0 or e[i] <= low:
             continue
@@ -56,17 +47,17 @@ def _swept(
             if at != place[k]:
                 p = place[k]
                 if covered[k] > 0 and covered[k] >= PURE_FROM * (end[p] - start[p]):
-                    if n < whose.size:
-                        whose[n], which[n] = k, p
+                    if n < out.shape[1]:
+                        out[0, n], out[1, n] = k, p
                     n += 1
                 place[k], covered[k] = at, 0
             covered[k] += min(e[i], end[at]) - max(low, start[at])
             at += 1
-    for k in range(n_subjects):
+    for k in range(n_own):
         p = place[k]
         if covered[k] > 0 and covered[k] >= PURE_FROM * (end[p] - start[p]):
-            if n < whose.size:
-                whose[n], which[n] = k, p
+            if n < out.shape[1]:
+                out[0, n], out[1, n] = k, p
             n += 1
     return n
 
@@ -78,12 +69,12 @@ def _pure_cells_swept(
     start, end = (np.ascontiguousarray(c, np.int64) for c in cells)
     rows = (np.ascontiguousarray(s), np.ascontiguousarray(e), np.ascontiguousarray(subject))
     # Subjects rarely run at the same time, so that there is room for all at the first attempt.
-    whose, which = np.empty(start.size, np.int64), np.empty(start.size, np.int64)
-    n = _swept(*rows, n_subjects, start, end, whose, which)
-    if n > whose.size:
-        whose, which = np.empty(n, np.int64), np.empty(n, np.int64)
-        _swept(*rows, n_subjects, start, end, whose, which)
-    whose, which = whose[:n], which[:n]
+    found = np.empty((2, start.size), np.int64)
+    n = _swept(*rows, n_subjects, start, end, found)
+    if n > start.size:
+        found = np.empty((2, n), np.int64)
+        _swept(*rows, n_subjects, start, end, found)
+    whose, which = found[:, :n]
     order = np.argsort(whose, kind="stable")
     return whose[order], which[order]
 
