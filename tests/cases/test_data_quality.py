@@ -316,6 +316,15 @@ def test_load_is_told_from_the_steady_state(answer, marked, until):
     )
 
 
+def test_a_prefill_before_the_first_step_is_no_load(answer):
+    e = Export().gpu().kernel(MS, 20 * MS, GEMM, launch=900 * US)
+    for i in range(10):
+        t = (30 + i) * MS
+        e.range(t, t + 900 * US, f"decode step {i}")
+        e.kernel(t + 20 * US, t + 880 * US, GEMM, launch=t + 10 * US)
+    assert not any("is load" in line for line in answer(e).overview.perspective)
+
+
 def test_shares_of_classes_have_one_denominator(answer):
     e = Export().gpu().kernel(1 * MS, 5 * MS, "mystery_fwd")
     e.memcpy(10 * MS, 59 * MS, kind=1).memcpy(60 * MS, 107 * MS, kind=2)

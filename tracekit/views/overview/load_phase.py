@@ -19,6 +19,7 @@ __all__ = ["LoadPhase", "load_phase"]
 
 Int64: TypeAlias = NDArray[np.int64]
 _KINDS = WORK_KIND.categories.to_list()
+_LOADING = [_KINDS.index(KernelKind.REPACK.value), _KINDS.index("memcpy HtoD")]
 _WORTH_SAYING = 0.2
 _MOSTLY = 0.5
 _SHOWN = 3
@@ -52,7 +53,11 @@ class LoadPhase(NamedTuple):
 
 @view(of=[activity, clock_spans, steps])
 def load_phase(trace: Trace) -> LoadPhase | None:
-    """Return the load phase; None where it takes no share worth saying, or cannot be told."""
+    """Return the load phase; None where it takes no share worth saying, or cannot be told.
+
+    What comes before the first step is a load only where weights are copied or repacked in most of
+    its time: it may as well be a prefill that nothing marks as a step.
+    """
     work = activity(trace)
     if work.is_empty() or clock_spans(trace)["clock"].n_unique() > 1:
         return None
@@ -69,6 +74,8 @@ def load_phase(trace: Trace) -> LoadPhase | None:
         after += _times(work.slice(first_after, high - first_after))
     load_ns, rest_ns = int(before.sum()), int(after.sum())
     if not rest_ns or load_ns < _WORTH_SAYING * (load_ns + rest_ns):
+        return None
+    if before[_LOADING].sum() <= _MOSTLY * load_ns:
         return None
     frac = load_ns / (load_ns + rest_ns)
     return LoadPhase(end, frac, _shares(before), _shares(after), by_steps=by_steps)
