@@ -36,7 +36,8 @@ class GraphReplays(NamedTuple):
         steps: Frame of report UInt16, pid UInt32, tid UInt32, start_ns Int64, end_ns Int64 (first
             to last graph launch of the step, host time) and first_call UInt32 (row of ``runtime``);
             by report, start and call.
-        of_call: int32[calls], row of `steps` that each call of ``runtime`` lies in, -1 for none.
+        of_call: int32[calls], row of `steps` that each call of ``runtime`` lies in, -1 for none;
+            empty where no graph is launched.
     """
 
     steps: pl.DataFrame
@@ -62,10 +63,8 @@ def graph_launches(trace: Trace) -> pl.DataFrame:
 def graph_replays(trace: Trace) -> GraphReplays:
     """Return the steps that replays of CUDA graphs are."""
     launches = graph_launches(trace)
-    n_calls = trace.frame("runtime").height
-    of_call = np.full(n_calls, -1, np.int32)
     if launches.is_empty():
-        return GraphReplays(_steps([]), of_call)
+        return GraphReplays(_steps([]), np.empty(0, np.int32))
     launches = launches.join(
         _graphs(trace, launches), on=["report", "pid", "correlation"], how="inner"
     ).sort(*_THREAD, "start_ns", "call")
@@ -79,6 +78,7 @@ def graph_replays(trace: Trace) -> GraphReplays:
         ends = own["end_ns"].gather(last)
         rows += first.with_columns(ends.alias("end_ns")).drop("graph").to_dicts()
     steps = _steps(rows)
+    of_call = np.full(trace.frame("runtime").height, -1, np.int32)
     _place(trace.frame("runtime"), steps, of_call)
     return GraphReplays(steps, of_call)
 
