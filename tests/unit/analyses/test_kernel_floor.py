@@ -188,6 +188,15 @@ def test_shares_are_of_all_work_of_the_gpu_copies_included(traced):
     assert (row["kind"], row["share_frac"]) == ("unclassified", pytest.approx(0.04))
 
 
+def test_kernels_of_an_unknown_gpu_are_not_judged(traced):
+    e = Export().gpu().kernel(1, 1 + 50 * US, GEMM)
+    e.drop_columns("CUPTI_ACTIVITY_KIND_KERNEL", "deviceId")
+    e.rows["CUPTI_ACTIVITY_KIND_KERNEL"][0].pop("deviceId")
+    frames, (finding,) = _floor(traced, e)
+    assert frames["gpus"].is_empty()
+    assert finding.level is Level.UNKNOWN
+
+
 def test_each_gpu_has_its_own_rows(traced):
     e = Export().gpu(0).gpu(1)
     for device, length in ((0, 10), (1, 30)):

@@ -40,6 +40,9 @@ _DOCS = {
 
 def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     """Return the findings of `kernel_floor`."""
+    if frames["gpus"].is_empty():
+        title = "no limit judged: kernels do not say on which GPU they ran"
+        return [Finding(id="kernel_floor/no-gpu", level=Level.UNKNOWN, title=title)]
     return [_of_gpu(frames, gpu, params) for gpu in frames["gpus"].iter_rows(named=True)]
 
 
