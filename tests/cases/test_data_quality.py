@@ -307,7 +307,7 @@ def _load_then_decode(*, marked):
 @pytest.mark.parametrize(
     ("marked", "until"), [(True, "the first step"), (False, "the last repacking of weights")]
 )
-def test_load_is_told_from_the_steady_state(answer, marked, until):
+def test_load_is_separate_from_the_steady_state(answer, marked, until):
     (line,) = answer(_load_then_decode(marked=marked)).overview.perspective
     share = 22_010 / (22_010 + 10_000)
     assert line == (

@@ -93,7 +93,7 @@ def test_five_pure_cells_are_a_verdict_and_four_are_none(traced):
     assert finding.level is Level.UNKNOWN
 
 
-def test_a_gpu_at_the_dram_limit_is_told_so_and_fine(traced):
+def test_a_gpu_at_the_dram_limit_is_fine_and_says_so(traced):
     _, (finding,) = _floor(traced, _sampled([88] * 30, [1] * 30))
     assert finding.level is Level.OK
     assert finding.title.startswith("at the DRAM limit: 88% of peak bandwidth (read 88%, write 0%)")

@@ -109,7 +109,7 @@ def test_a_named_step_goes_before_the_functions_inside_it(traced):
     assert _groups(traced(e)) == ["SGLang decode"] * 3
 
 
-def test_mixed_steps_of_vllm_are_told_from_decode_steps(tmp_path):
+def test_mixed_steps_of_vllm_differ_from_decode_steps(tmp_path):
     e = Export().gpu()
     t = 1_000 * US
     for i in range(40):
@@ -172,7 +172,7 @@ def test_marked_steps_go_before_replays(traced):
     assert step_provenance(trace) == 1.0
 
 
-def test_whole_graphs_are_told_apart_by_what_was_executed(traced):
+def test_whole_graphs_differ_by_what_was_executed(traced):
     e = Export().gpu()
     for i in range(6):
         at = (i + 1) * 200 * US

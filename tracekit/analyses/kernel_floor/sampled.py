@@ -41,7 +41,7 @@ class Counters(NamedTuple):
 
 
 def counters(trace: Trace, gpu: int) -> Counters:
-    """Return the counters that tell limits.
+    """Return the counters that limits are read from.
 
     Args:
         trace: May read ``gpu_metrics`` and ``metric_names``.
@@ -50,7 +50,7 @@ def counters(trace: Trace, gpu: int) -> Counters:
     edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
     sampled = metric_names(trace, gpu)
     groups: dict[int, tuple[sampling.Cells, dict[str, Float64]]] = {}
-    kept = []  # Arrays that live are told apart by their identity.
+    kept = []  # Arrays that are alive differ in their identity.
     for column, name in _NAMES.items():
         if name not in sampled:
             continue

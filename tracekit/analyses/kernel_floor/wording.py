@@ -101,7 +101,7 @@ def caveats(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def missing(classes: pl.DataFrame, gpu: dict[str, Any]) -> tuple[Missing, ...]:
-    """Return what would tell the limit of the classes without a verdict."""
+    """Return what would show the limit of the classes without a verdict."""
     if not gpu["sampled"]:
         what = "sampled DRAM and tensor activity of the GPU"
         return (Missing(what, ("gpu_metrics", "metric_names")),)

@@ -97,7 +97,7 @@ def _steps(rows: list[dict[str, Any]]) -> pl.DataFrame:
 
 
 def _graphs(trace: Trace, launches: pl.DataFrame) -> pl.DataFrame:
-    """Which graph each launch replays, told by the nodes or the graph that ran."""
+    """Which graph each launch replays, known from the nodes or the graph that ran."""
     ids = device_ids(trace)
     work = (
         activity(trace)

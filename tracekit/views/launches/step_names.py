@@ -7,7 +7,7 @@ import polars as pl
 __all__ = ["MARKER", "NAMED", "PROVENANCE", "SOURCE", "step_group", "step_source", "step_tier"]
 
 SOURCE = pl.Enum(["marker", "text", "framework", "function", "graph replay"])
-"""What tells that something is a step, most certain first."""
+"""Where the knowledge that something is a step comes from, most certain first."""
 PROVENANCE = {"marker": 1.0, "text": 1.0, "framework": 1.0, "function": 0.8, "graph replay": 0.6}
 """How sure a step of each source is, 0..1."""
 MARKER, NAMED, FUNCTION = 3, 2, 1
@@ -48,7 +48,7 @@ def step_tier(text: pl.Expr) -> pl.Expr:
 
 
 def step_source(text: pl.Expr) -> pl.Expr:
-    """Return what tells that ranges are steps, Enum `SOURCE`.
+    """Return where it is known from that ranges are steps, Enum `SOURCE`.
 
     Args:
         text: String column of the texts of steps.
@@ -68,7 +68,7 @@ def step_source(text: pl.Expr) -> pl.Expr:
 def step_group(text: pl.Expr) -> pl.Expr:
     """Return the group of steps, String: the text without what differs from step to step.
 
-    Serving frameworks put the numbers of requests into it, which tell prefill, decode and mixed
+    Serving frameworks put the numbers of requests into it, which separate prefill, decode and mixed
     steps apart.
 
     Args:

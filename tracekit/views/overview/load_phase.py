@@ -1,4 +1,4 @@
-"""The load of a model, told from the steady state that follows."""
+"""The load of a model, separate from the steady state that follows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LoadPhase(NamedTuple):
         frac: Share of the summed durations of all device work.
         before: Longest classes of work during the load, with their share of its time.
         after: The same of what follows.
-        by_steps: Whether the first step tells its end, or the last repacking of weights.
+        by_steps: Whether it ends at the first step, or at the last repacking of weights.
     """
 
     end_ns: int
@@ -53,7 +53,7 @@ class LoadPhase(NamedTuple):
 
 @view(of=[activity, clock_spans, steps])
 def load_phase(trace: Trace) -> LoadPhase | None:
-    """Return the load phase; None where it takes no share worth saying, or cannot be told.
+    """Return the load phase; None where it takes no share worth saying, or is not known.
 
     What comes before the first step is a load only where weights are copied or repacked in most of
     its time: it may as well be a prefill that nothing marks as a step.
