@@ -68,8 +68,8 @@ def step_source(text: pl.Expr) -> pl.Expr:
 def step_group(text: pl.Expr) -> pl.Expr:
     """Return the group of steps, String: the text without what differs from step to step.
 
-    Serving frameworks put the numbers of requests into it, which separate prefill, decode and mixed
-    steps apart.
+    Serving frameworks put the numbers of requests into it, which separates prefill, decode and
+    mixed steps.
 
     Args:
         text: String column of the texts of steps.
