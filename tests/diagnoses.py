@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 
+from tracekit import analyses
 from tracekit.model.diagnosis import ClassShare, Diagnosis, GpuTime, Overview, Quality
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.model.inputs import Alignment, Gpu, Report
@@ -29,7 +32,7 @@ STEPS = pl.DataFrame(
 CRITICAL = Finding(
     id="dequant_stall/steps",
     level=Level.CRITICAL,
-    title="Dequantisation fills 47.6 % of the GPU span of dequant_then_gemm steps",
+    title="Dequantisation fills 47.6% of the GPU span of dequant_then_gemm steps",
     metrics=(
         Metric("dequant_frac", 0.476, "1", 0.469, 0.483, 10, "share of the group's GPU span"),
         Metric("exposed_ns", 2_557_100, "ns", n=80, doc="exposed dequantisation time"),
@@ -38,7 +41,7 @@ CRITICAL = Finding(
     at_stake_ns=2_557_100,
     at_stake_frac=0.344,
     at_stake_of="all steps' GPU span",
-    confidence=Confidence(n=80, n_hi=30, prov=0.6, why="kernels are recognised by name"),
+    confidence=Confidence(n=80, n_hi=30, provenance=0.6, why="kernels are recognised by name"),
     advice="Use a fused W4A16 GEMM (Marlin, Machete).",
     caveats=("A kernel named like a dequantiser may do other work too.",),
     scope=(("gpu", "0"), ("step group", "dequant_then_gemm")),
@@ -49,7 +52,7 @@ CRITICAL = Finding(
 FINE = Finding(
     id="kv_fragmentation/copies",
     level=Level.OK,
-    title="KV relocation copies 1.07 MB, 0.0029 % of step time",
+    title="KV relocation copies 1.07 MB, 0.0029% of step time",
     confidence=Confidence(),
 )
 UNKNOWN = Finding(
@@ -120,3 +123,12 @@ OPAQUE = replace(
     ),
 )
 """Ten kernels of 1 ms, one of them NCCL, beside ten opaque graph launches of 20 ms."""
+
+
+def frames_of(analysis: str, **rows: Sequence[Mapping[str, Any]]) -> dict[str, pl.DataFrame]:
+    """Return the result frames of an analysis: empty but for the given rows, other columns null."""
+    found = {table.name: table for table in analyses.load(analysis).results}
+    return {
+        name: table.conform(pl.DataFrame(rows[name])) if name in rows else table.empty()
+        for name, table in found.items()
+    }

@@ -15,6 +15,7 @@ import polars as pl
 
 from tracekit.engine import open_trace
 from tracekit.io.source import Reader
+from tracekit.model.kernels import kernel_key
 from tracekit.model.table import Column, Table
 from tracekit.trace import Trace
 from tracekit.views.device.activity import activity
@@ -45,12 +46,13 @@ BY_KIND = Table(
 BY_NAME = Table(
     "by_name",
     (
-        Column("name", STR, "", "kernel name"),
+        Column("name", STR, "", "kernel name as recorded, after if it ran there"),
+        Column("name_before", STR, "", "its spelling before; null where that is the same"),
         Column("kind", STR, "", "its class"),
         Column("seen", STR, "", "both, new (only after), gone (only before) or unknown"),
         *_NUMBERS,
     ),
-    "one kernel name",
+    "one kernel name; spellings of one name are one row",
 )
 
 
@@ -114,9 +116,9 @@ def compare(
             sides.append(_side(trace))
     first, last = sides
     per_step = first.n_steps > 0 and last.n_steps > 0
-    keys = {"by_kind": ["kind"], "by_name": ["name", "kind"]}
+    keys = {"by_kind": ["kind"], "by_name": ["key", "kind"]}
     frames = {part: _joined(first, last, by, per_step=per_step) for part, by in keys.items()}
-    names = frames["by_name"].filter(pl.col("name").is_not_null())
+    names = _spelled(frames["by_name"].filter(pl.col("key").is_not_null()))
     return Comparison(
         first.names,
         last.names,
@@ -151,12 +153,13 @@ def _by_name(trace: Trace) -> pl.DataFrame:
         length.filter(inside).sum().alias("in_steps_ns"),
     )
     names = kernel_names(trace).select("name_key", "name")
-    return rows.join(names, on="name_key", how="left").drop("name_key")
+    keys = pl.Series("key", [kernel_key(name) for name in names["name"]], STR)
+    return rows.join(names.hstack([keys]), on="name_key", how="left").drop("name_key")
 
 
 def _joined(first: _Side, last: _Side, by: list[str], *, per_step: bool) -> pl.DataFrame:
-    sums = pl.col("n", "time_ns", "in_steps_ns").sum()
-    grouped = [side.rows.group_by(by).agg(sums) for side in (first, last)]
+    totals = pl.col("n", "time_ns", "in_steps_ns").sum(), pl.col("name").min()
+    grouped = [side.rows.group_by(by).agg(totals) for side in (first, last)]
     both = grouped[0].join(
         grouped[1], on=by, how="full", coalesce=True, nulls_equal=True, suffix="_a"
     )
@@ -185,6 +188,16 @@ def _joined(first: _Side, last: _Side, by: list[str], *, per_step: bool) -> pl.D
     order = [pl.coalesce(pl.col("change_ns").abs(), most), *(pl.col(c) for c in by)]
     falling = [True, *(False for _ in by)]
     return both.with_columns(change).sort(order, descending=falling, nulls_last=True)
+
+
+def _spelled(rows: pl.DataFrame) -> pl.DataFrame:
+    """Columns name and name_before of joined rows; of several spellings in one run, the first."""
+    before, after = pl.col("name"), pl.col("name_a")
+    is_other = before.is_not_null() & after.is_not_null() & (before != after)
+    return rows.with_columns(
+        pl.coalesce(after, before).alias("name"),
+        pl.when(is_other).then(before).alias("name_before"),
+    )
 
 
 def _per_step(column: str, side: _Side) -> pl.Expr:

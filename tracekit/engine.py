@@ -7,22 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 import tracekit
 from tracekit import analyses, settings
-from tracekit.errors import UsageError
+from tracekit.errors import TracekitError, UsageError
 from tracekit.io.source import Reader
 from tracekit.model.catalog import CATALOG, record_command
-from tracekit.model.diagnosis import Diagnosis
+from tracekit.model.chart import Chart, Track
+from tracekit.model.diagnosis import Diagnosis, TimePart
 from tracekit.model.finding import Finding, Level, Missing, cap_by_confidence
 from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
 from tracekit.opening import Redact, open_trace
-from tracekit.trace import Trace
+from tracekit.trace import Trace, View
+from tracekit.trace.added import failed
 from tracekit.trace.analysis import Analysis
+from tracekit.trace.views import StoppedError
 from tracekit.views.counters.metrics import SAMPLED
 from tracekit.views.device.activity import used_gpus
 from tracekit.views.overview.pictures import PICTURES, pictures
@@ -40,6 +43,16 @@ _MANY_SAMPLES = 1_000_000
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
+class _Outcome(NamedTuple):
+    """What one analysis found and has to show."""
+
+    frames: Mapping[str, pl.DataFrame]
+    findings: tuple[Finding, ...]
+    time_parts: tuple[TimePart, ...] = ()
+    chart: Chart | None = None
+    tracks: tuple[Track, ...] = ()
+
+
 def analyze(
     paths: Sequence[Path],
     *,
@@ -51,6 +64,7 @@ def analyze(
     redact: Redact = "no",
     memory_bytes: int | None = None,
     with_pictures: bool = False,
+    with_charts: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose one run.
@@ -66,7 +80,8 @@ def analyze(
         memory_bytes: Memory that may be used; None for half of what is free. Where the run does
             not fit, one thing is done at a time; where that is not enough, the longest part from
             its start that fits is analysed, and the answer says so.
-        with_pictures: Add the frames that timelines and maps are drawn from.
+        with_pictures: Add the timeline's frames and tracks, and the charts.
+        with_charts: Add the charts.
         progress: Told what is being done.
 
     Returns:
@@ -95,6 +110,7 @@ def analyze(
             params=params,
             redact=redact,
             with_pictures=with_pictures,
+            with_charts=with_charts,
             progress=progress,
         )
         origin = {"window_ns": None if window is None else list(window), "reader": reader}
@@ -109,6 +125,7 @@ def diagnose(
     params: Mapping[str, str] | None = None,
     redact: Redact = "no",
     with_pictures: bool = False,
+    with_charts: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Diagnose an opened run.
@@ -119,7 +136,8 @@ def diagnose(
         only: Names of the analyses to run; empty for all.
         params: ``analysis.name`` to its value as text.
         redact: What may be said of `params`; see `open_trace`.
-        with_pictures: Add the frames that timelines and maps are drawn from.
+        with_pictures: Add the timeline's frames and tracks, and the charts.
+        with_charts: Add the charts.
         progress: Told what is being done.
 
     Raises:
@@ -130,7 +148,8 @@ def diagnose(
     tell = progress or _silent
     chosen = {name: analyses.load(name) for name in names}
     drawn = PICTURES if with_pictures else ()
-    asked = {n: (a.views, a.tables) for n, a in chosen.items()}
+    with_charts = with_charts or with_pictures
+    asked = {n: (_views(a, with_charts=with_charts), a.tables) for n, a in chosen.items()}
     trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
     trace.progress(tell)
     tell("device activity")
@@ -141,15 +160,15 @@ def diagnose(
     together = partial(each, _called, most=at_once, stop=trace.stop)
     together(ahead)
 
-    def answered(name: str) -> _Answer:
+    def answered(name: str) -> _Outcome:
         tell(name)
-        answer = run(chosen[name], trace, values[name])
+        outcome = _outcome(chosen[name], trace, values[name], with_charts=with_charts)
         trace.done(name)
-        return answer
+        return outcome
 
     head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
-    answers: dict[str, _Answer] = dict(zip(names, found, strict=True))
-    findings = [finding for _, found in answers.values() for finding in found]
+    outcomes: dict[str, _Outcome] = dict(zip(names, found, strict=True))
+    findings = [finding for outcome in outcomes.values() for finding in outcome.findings]
     tell("data quality")
     return Diagnosis(
         reports=tuple(_in_order(r) for r in trace.reports),
@@ -158,13 +177,47 @@ def diagnose(
         overview=head,
         quality=trace.view(quality),
         findings=ranked(findings),
-        frames={name: frames for name, (frames, _) in answers.items()},
+        frames={name: outcome.frames for name, outcome in outcomes.items()},
         params={n: vars(values[n]) for n in names},
         unreadable=unreadable,
         provenance=_provenance(redact, _sayable(params or {}, redact)),
         tables={name: analysis.results for name, analysis in chosen.items()},
         questions={name: analysis.question for name, analysis in chosen.items()},
+        time_parts=tuple(part for outcome in outcomes.values() for part in outcome.time_parts),
+        charts={n: o.chart for n, o in outcomes.items() if o.chart is not None},
+        tracks=tuple(track for outcome in outcomes.values() for track in outcome.tracks),
         pictures=pictures(trace) if with_pictures else {},
+    )
+
+
+def _views(analysis: Analysis, *, with_charts: bool) -> tuple[View[Any], ...]:
+    return (*analysis.views, *(analysis.chart_views.values() if with_charts else ()))
+
+
+def _outcome(analysis: Analysis, trace: Trace, params: Any, *, with_charts: bool) -> _Outcome:
+    """Run an analysis and draw what it found; a fault of another distribution's is its finding."""
+    try:
+        frames, findings = run(analysis, trace, params)
+        parts = tuple(analysis.time_parts(frames)) if analysis.time_parts else ()
+        outcome = _Outcome(frames, findings, parts)
+        return _with_chart(outcome, analysis, trace) if with_charts else outcome
+    except (TracekitError, StoppedError):
+        raise
+    except Exception as error:
+        if not analysis.source:
+            raise
+        return _Outcome({t.name: t.empty() for t in analysis.results}, (failed(analysis, error),))
+
+
+def _with_chart(outcome: _Outcome, analysis: Analysis, trace: Trace) -> _Outcome:
+    """Add what there is to show, nothing where required tables are missing."""
+    if not all(trace.has(t) for t in analysis.requires):
+        return outcome
+    narrow = trace.narrow((*analysis.requires, *analysis.uses))
+    more = {name: narrow.view(one) for name, one in analysis.chart_views.items()}
+    return outcome._replace(
+        chart=analysis.chart({**outcome.frames, **more}) if analysis.chart else None,
+        tracks=tuple(analysis.tracks(outcome.frames)) if analysis.tracks else (),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tracekit import analyses
 from tracekit.errors import UsageError
+from tracekit.model.kernels import Classifier
 from tracekit.trace.analysis import Param, parameters
 
 __all__ = ["SETTINGS", "parse"]
@@ -16,7 +17,7 @@ SETTINGS = (
     Param("hardware.peak_gbps", None, "GB/s", "peak DRAM bandwidth, overriding the report's"),
     Param("hardware.achievable_gbps", None, "GB/s", "DRAM bandwidth measured as achievable"),
 )
-"""Settings that every analysis shares; ``kernels.KIND=REGEX`` (a class override) comes on top."""
+"""Settings that every analysis shares; ``kernels.CLASS=REGEX``, any class, comes on top."""
 _EDGES = ("leading", "trailing")
 _BEYOND = 2.0**53
 """No number of any unit in use is as large; times and sizes stay within 64 bits."""
@@ -31,7 +32,7 @@ def parse(names: Sequence[str], given: Mapping[str, str]) -> tuple[dict[str, Any
         given: ``analysis.name`` or a setting's name to its value as text.
 
     Raises:
-        UsageError: A name does not exist, or a value has the wrong type.
+        UsageError: A name or kernel class does not exist, or a value has the wrong type.
     """
     settings: dict[str, Any] = {p.name: p.default for p in SETTINGS}
     overrides: list[tuple[str, str]] = []
@@ -44,6 +45,7 @@ def parse(names: Sequence[str], given: Mapping[str, str]) -> tuple[dict[str, Any
             overrides.append((name, text))
         else:
             values.setdefault(group, {})[name] = _value(group, name, text)
+    Classifier(overrides)  # refuses what it cannot use
     settings["kernel_overrides"] = tuple(overrides)
     return {n: analyses.load(n).params(**values.get(n, {})) for n in names}, settings
 

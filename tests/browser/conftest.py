@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests.diagnoses import CRITICAL, DEQUANT
+from tracekit.analyses.allreduce_contention.chart import tracks
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Evidence, Finding, Level
 from tracekit.model.table import Column, Table
@@ -89,6 +90,7 @@ def busy() -> Diagnosis:
         tables={"allreduce_contention": (Table("windows", tuple(doc), "one window"),)},
         questions={"allreduce_contention": "Do collectives get slower?"},
         pictures={"work": work(), "samples": samples()},
+        tracks=tracks({"windows": windows()}),
     )
 
 

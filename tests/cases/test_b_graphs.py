@@ -25,7 +25,7 @@ def test_b01_graph_level_rows_are_busy_opaque_time_with_bounds(diagnose):
     assert (gpu.busy_ns, gpu.opaque_ns, gpu.comm_ns) == (210 * MS, 200 * MS, 1 * MS)
     line = d.overview.perspective[0]
     assert "95.2% of GPU 0's busy time is opaque" in line
-    assert "between 0.5% and 95.7%" in line
+    assert "between 0.48% and 95.7%" in line
     assert "--cuda-graph-trace=node" in line
     assert not [f for f in d.findings if f.level is Level.OK and "no dequant" in f.title]
 

@@ -95,3 +95,22 @@ def test_the_median_span_of_a_step_is_compared(tmp_path):
     assert compare(paths[:1], paths[1:]).step_ns == (200.0, 150.0)
     printed = CliRunner().invoke(group, ["compare", *map(str, paths)]).output
     assert "median GPU span of a step: 200 ns -> 150 ns (-25.0%)" in printed
+
+
+def test_n4_one_kernel_in_four_spellings_is_one_row_under_the_names_recorded(tmp_path):
+    spellings = (
+        "void ns::<unnamed>::scale_kernel<(int)128, ns::f(int)::[lambda(int) (instance 1)]>(T1 *)",
+        "void ns::(anonymous namespace)::scale_kernel<128, ns::f(int)::{lambda(int)#1}>(float*)",
+        "ns::(anonymous namespace)::scale_kernel<128, ns::f(int)::{lambda(int)#1}>(float*)",
+        "ns::(anonymous namespace)::scale_kernel<128, ns::f(int)::'lambda'(int)>(float*)",
+    )
+    before, after = Export(), Export()
+    before.kernel(0, 100, spellings[0]).kernel(200, 310, spellings[0]).kernel(400, 410, "other")
+    for i, name in enumerate(spellings[1:]):
+        after.kernel(200 * i, 200 * i + 50, name)
+    found = compare([before.write(tmp_path / "a.sqlite")], [after.write(tmp_path / "b.sqlite")])
+    columns = ("name", "name_before", "seen", "n_before", "n_after", "change_ns")
+    assert found.by_name.select(columns).rows() == [
+        (spellings[3], spellings[0], "both", 2, 3, -60.0),
+        ("other", None, "gone", 1, 0, -10.0),
+    ]

@@ -177,7 +177,7 @@ def test_calls_but_no_device_records(answer):
     e.call(3 * S, 3 * S + 5 * US, "cudaLaunchKernel_v7000", correlation=20)
     d = answer(e)
     assert d.overview.perspective[0].startswith(
-        "1 kernel launch and 2 copies (598.0 ms of host time) on the host but 0 device records"
+        "1 kernel launch and 2 copies (598 ms of host time) on the host but 0 device records"
     )
 
 
@@ -218,7 +218,7 @@ def test_a_capture_that_mostly_holds_a_call_that_never_ends(answer):
     d = answer(e)
     (line,) = d.overview.perspective
     assert line.startswith(
-        "60 s of a capture of 61 s the host is inside one call of cuEventSynchronize"
+        "60.0 s of a capture of 61.0 s the host is inside one call of cuEventSynchronize"
     )
     assert d.overview.stalled_ns == 60 * S
     assert "No problem found in what was recorded, which is not the whole run" in _shown(d)
@@ -228,7 +228,7 @@ def test_a_capture_whose_end_holds_nothing(answer):
     e = _captured(Export().gpu(), 61 * S)
     _decode_steps(e, 100)
     (line,) = answer(e).overview.perspective
-    assert line.startswith("nothing was recorded in the last 60.9 s of a capture of 61 s")
+    assert line.startswith("nothing was recorded in the last 60.9 s of a capture of 61.0 s")
 
 
 def test_a_long_wait_for_a_busy_device_is_no_hang(answer):
@@ -239,7 +239,7 @@ def test_a_long_wait_for_a_busy_device_is_no_hang(answer):
 
 @pytest.mark.parametrize(
     ("shift", "said", "level"),
-    [(0, "at once for 45 ms: they are time-sliced", Level.WARN), (500, "never at", Level.OK)],
+    [(0, "at once for 45.0 ms: they are time-sliced", Level.WARN), (500, "never at", Level.OK)],
 )
 def test_two_processes_on_one_gpu(answer, shift, said, level):
     e = Export().gpu()
@@ -267,7 +267,7 @@ def test_a_duration_that_overflows_all_later_kernels_of_its_stream(answer):
         e.kernel((2 * MS) + i * 200 * US, (2 * MS) + i * 200 * US + 150 * US, GEMM)
     (line,) = _lines(answer(e), Level.WARN)
     assert line.startswith("1 device record overlaps more than the neighbour on one stream")
-    assert "by 19 ms" in line
+    assert "by 19.0 ms" in line
 
 
 def test_dependent_launches_and_graph_branches_may_overlap_their_neighbour(answer):
@@ -312,7 +312,7 @@ def test_load_is_separate_from_the_steady_state(answer, marked, until):
     share = 22_010 / (22_010 + 10_000)
     assert line == (
         f"{share:.1%} of GPU time is load, before {until} (repack 100%); the steady state after"
-        " it: gemm 75%, attention 25%"
+        " it: gemm 75.0%, attention 25.0%"
     )
 
 

@@ -51,7 +51,7 @@ def test_e05_work_of_another_thread_is_not_put_in_the_range(trace_of, diagnose):
     e.kernel(60, 70, "nvjet_tst_64x8", launch=50, launch_tid=2)
     found = attribution(trace_of(e))
     assert found.select("range", "step", "reason").rows() == [(None, None, "other_thread")]
-    assert any("(100.0% of device time) are unattributed" in q.text for q in diagnose(e).quality)
+    assert any("(100% of device time) are unattributed" in q.text for q in diagnose(e).quality)
 
 
 def test_e06_step_time_is_device_time_not_the_host_range(trace_of):

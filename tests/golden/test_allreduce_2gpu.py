@@ -139,9 +139,9 @@ def test_waiting_is_reported_apart_with_what_is_felt_of_it(diagnosis):
     skew = finding(diagnosis, "collective_skew/all-reduce")
     assert skew.level is Level.WARN
     assert skew.at_stake_ns == pytest.approx(63_600, rel=0.02)
-    assert "rank 1 waits 10.7 ms (8.6 % of the 124 ms from first to last" in skew.title
+    assert "rank 1 waits 10.7 ms (8.63% of the 124 ms from first to last" in skew.title
     assert "of which only 85.2 us is seen to hold anything up" in skew.title
-    assert "(87 % of rank 0's lateness)" in skew.title
+    assert "(86.8% of rank 0's lateness)" in skew.title
     assert skew.advice.startswith("Little is to gain here: 63.6 us of the mean wait of 6.84 ms is")
     waits = diagnosis.frames["collective_skew"]["rank_waits"]
     assert waits["wait_felt_ns"].to_list() == pytest.approx([42_062, 85_200], rel=0.02)
@@ -162,13 +162,13 @@ def test_sms_in_use_are_shown_beside_and_alone(diagnosis):
     values = {m.name: m.value for m in found.metrics}
     assert values["sms_beside_frac"] == pytest.approx(0.969, abs=0.02)
     assert values["sms_alone_frac"] == pytest.approx(0.174, abs=0.02)
-    assert "SMs 97 % in use, alone 17 %" in found.title
+    assert "SMs 96.9% in use, alone 17.4%" in found.title
 
 
 def test_an_uncertain_size_is_not_in_the_range_of_the_headline(diagnosis):
     title = finding(diagnosis, "allreduce_contention/all-reduce-sm").title
     assert "all-reduce is 1.26x to 1.44x slower while GEMMs run" in title
-    assert "(1 MiB uncertain, 1.20x to 4.50x from n=8)" in title
+    assert "(1.05 MB uncertain, 1.20x to 4.50x from n=8)" in title
 
 
 def test_each_number_says_of_what_it_is(diagnosis):
@@ -176,8 +176,8 @@ def test_each_number_says_of_what_it_is(diagnosis):
         m.name: m.doc for m in finding(diagnosis, "allreduce_contention/all-reduce-sm").metrics
     }
     assert "3 sizes pooled, 8 each" in words["slowdown_ratio"]
-    assert words["bus_bandwidth_alone_gbps"].endswith("64 MiB")
-    assert "warn from 1 %, critical from 5 %" in words["lost_to_all_frac"]
+    assert words["bus_bandwidth_alone_gbps"].endswith("67.1 MB")
+    assert "warn from 1%, critical from 5%" in words["lost_to_all_frac"]
     assert "the 124 ms from first to last device work" in words["lost_frac"]
 
 
@@ -192,8 +192,8 @@ def test_the_words_answer_what_how_much_why_and_what_to_do(diagnosis):
     found = finding(diagnosis, "allreduce_contention/all-reduce-bandwidth")
     for part in (
         "all-reduce is 1.65x to 3.51x slower while device-to-device copies run",
-        "memory bandwidth (DRAM 88 % busy, alone 23 %)",
-        "2.29 ms lost, 1.8 % of the 124 ms from first to last device work",
+        "memory bandwidth (DRAM 87.9% busy, alone 23.4%)",
+        "2.29 ms lost, 1.84% of the 124 ms from first to last device work",
     ):
         assert part in found.title
     assert "start sooner, but not move data faster" in found.advice

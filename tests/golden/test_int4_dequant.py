@@ -63,4 +63,4 @@ def test_what_its_warps_wait_for_was_counted(fixture_path):
 def test_samples_every_50_us_cannot_tell_starvation(fixture_path):
     d = analyze([fixture_path("int4_dequant")], only=["dequant_stall"])
     (finding,) = d.findings
-    assert any("sampled every 50 us; 20 us or finer" in c for c in finding.caveats)
+    assert any("sampled every 50.0 us; 20 us or finer" in c for c in finding.caveats)

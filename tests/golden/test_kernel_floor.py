@@ -53,7 +53,9 @@ def test_a_product_near_the_limit_has_a_bound(fixture_path):
     assert row["bound_ns"] == pytest.approx(4_406_095 * (1 - used / 0.94))
     (finding,) = d.findings
     assert finding.level is Level.OK
-    assert finding.title.startswith("near the DRAM limit: 73% of peak bandwidth")
+    assert finding.title.startswith(
+        "near the DRAM limit: 73.3% of peak bandwidth (read 72.3%, write 1.00%), at most 36.5% faster"
+    )
     assert finding.title.endswith("dequant not judged")
 
 
@@ -65,8 +67,8 @@ def test_attention_at_the_dram_limit_has_nothing_to_gain(fixture_path):
 def test_a_run_at_the_tensor_limit_says_so(fixture_path):
     d = analyze([fixture_path("allreduce_2gpu")], only=["kernel_floor"])
     assert [(f.level, f.title.partition(" in ")[0]) for f in d.findings] == [
-        (Level.OK, "tensor cores 93% busy: at the limit"),
-        (Level.OK, "tensor cores 91% busy: at the limit"),
+        (Level.OK, "tensor cores 93.3% busy: at the limit"),
+        (Level.OK, "tensor cores 91.2% busy: at the limit"),
     ]
 
 
@@ -75,8 +77,8 @@ def test_small_kernels_are_bound_by_latency_and_fill_little_of_the_span(fixture_
     classes = d.frames["kernel_floor"]["classes"]
     assert set(classes["n_pure"]) == {0}
     (finding,) = d.findings
-    assert finding.title.startswith("latency-bound: median 6.0 us on fewer blocks than 132")
-    assert "(kernels fill 7% of its span)" in finding.title
+    assert finding.title.startswith("latency-bound: median 5.97 us on fewer blocks than 132")
+    assert "(kernels fill 6.96% of its span)" in finding.title
 
 
 def test_without_dram_counters_the_limit_is_unknown(fixture_path):

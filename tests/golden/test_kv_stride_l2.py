@@ -76,7 +76,7 @@ def test_the_footprint_stands_beside_the_hit_rate(layers):
 def test_the_association_is_not_shown_and_never_called_a_cause(diagnosis):
     finding = next(f for f in diagnosis.findings if f.id == "l2_miss/association-gpu0")
     assert finding.level is Level.UNKNOWN
-    assert "L2 hit rate 2% to 58% over 10 layers" in finding.title
+    assert "L2 hit rate 2.37% to 58.0% over 10 layers" in finding.title
     assert "interval too wide" in finding.title
     rows = {r["x_name"]: r for r in diagnosis.frames["l2_miss"]["associations"].to_dicts()}
     assert rows["frag_frac"]["n"] == 10
@@ -138,7 +138,7 @@ def test_a_layout_that_sampling_could_not_tell_was_counted(counted):
     assert row["inconsistent"] is True
     assert row["miss_source"] == "lts__t_sectors_op_read_lookup_hit"
     finding = next(f for f in counted.findings if f.id == "l2_miss/invalid-gpu0")
-    assert finding.title.endswith("; Nsight Compute counted 96% misses")
+    assert finding.title.endswith("; Nsight Compute counted 95.6% misses")
     assert finding.missing == ()
 
 
@@ -153,5 +153,5 @@ def test_the_fill_kernels_in_between_were_not_profiled(counted):
     metrics = {m.name: m.value for m in finding.metrics}
     assert metrics["matched_frac"] == pytest.approx(0.792, abs=0.001)
     assert finding.level is Level.UNKNOWN
-    assert "34% to 97% over 11 layers" in finding.title
-    assert "79% of kernel time profiled" in finding.title
+    assert "33.7% to 97.3% over 11 layers" in finding.title
+    assert "79.2% of kernel time profiled" in finding.title

@@ -12,7 +12,7 @@ def test_an_idle_device_is_the_first_thing_said(fixture_path):
     d = analyze([fixture_path("hf_dynamic_cache")], only=["dequant_stall"])
     gpu = d.overview.gpus[0]
     assert gpu.busy_ns / gpu.span_ns == pytest.approx(0.07, abs=0.005)
-    assert d.overview.perspective[0].startswith("GPU 0 is busy 7.0% of the span and idle 93.0%")
+    assert d.overview.perspective[0].startswith("GPU 0 is busy 6.97% of the span and idle 93.0%")
 
 
 def test_opaque_graphs_are_not_idle_not_ok_and_name_the_option(fixture_path):

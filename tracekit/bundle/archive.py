@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,7 +14,6 @@ from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Level
 from tracekit.report import document, markdown
 from tracekit.report.page import html
-from tracekit.trace.analysis import Analysis
 from tracekit.wording.numbers import count, size
 
 __all__ = [
@@ -117,26 +116,21 @@ def documents(diagnosis: Diagnosis, *, top: int | None = None) -> tuple[Part, ..
     )
 
 
-def figures(analyses: Iterable[Analysis], diagnosis: Diagnosis) -> tuple[Part, ...]:
-    """Return the figure of every analysis that found something bad.
+def figures(diagnosis: Diagnosis) -> tuple[Part, ...]:
+    """Return the chart of every analysis that found something bad, as a picture."""
+    from tracekit.report.charts import figure  # matplotlib takes longer to load than the rest
 
-    Args:
-        analyses: The analyses.
-        diagnosis: With their frames.
-    """
-    from tracekit.report import figure  # matplotlib takes longer to load than the rest to run
-
-    found = []
     bad = {f.id.partition("/")[0] for f in diagnosis.findings if f.level in BAD}
-    for analysis in analyses:
-        if analysis.plot is None or analysis.name not in bad:
-            continue
-        frames = diagnosis.frames[analysis.name]
-        content = figure.render(analysis.plot, frames, "png", title=analysis.question)
-        if content:
-            name, about = f"figure-{analysis.name}.png", f"figure: {analysis.question}"
-            found.append(Part(name, content, about, WORTH_FIGURE))
-    return tuple(found)
+    return tuple(
+        Part(
+            f"figure-{name}.png",
+            figure.render(chart, "png"),
+            f"figure: {chart.title}",
+            WORTH_FIGURE,
+        )
+        for name, chart in diagnosis.charts.items()
+        if name in bad
+    )
 
 
 def _json(diagnosis: Diagnosis, rows: Sequence[int]) -> Part:

@@ -22,7 +22,7 @@ class Compared:
         name: Name of the metric.
         unit: Its unit.
         whole: Value from the run.
-        lo: Lower end of its 95 % interval, None without one.
+        lo: Lower end of its 95% interval, None without one.
         hi: Upper end.
         alone: Value from the slice alone; None when there is none.
         agrees: Whether `alone` lies in the interval, or is close where there is none.
@@ -129,7 +129,7 @@ def _slice(note: SliceNote, parts: Sequence[Part]) -> list[str]:
     for finding in note.repeated:
         verdict = "the same" if finding.agrees else "NOT the same"
         lines += ["", f"- {verdict}: {code(finding.id)}, {inline(finding.title)}", ""]
-        lines += ["| number | in the run | 95 % interval | in the slice |"]
+        lines += ["| number | in the run | 95% interval | in the slice |"]
         lines += ["| :--- | ---: | ---: | ---: |"]
         lines += [_row(c) for c in finding.compared]
     return [*lines, *(["", inline(note.remark)] if note.remark else [])]

@@ -98,8 +98,14 @@ SETTING = Setting()
 
 
 def merged_params(pairs: Sequence[tuple[str, str]], peak_gbps: float | None) -> dict[str, str]:
-    """Return parameters as the engine takes them; the last of a name wins."""
-    given = dict(pairs)
+    """Return parameters as the engine takes them.
+
+    The last of a name wins, except that every pattern of a kernel class counts.
+    """
+    given: dict[str, str] = {}
+    for name, text in pairs:
+        is_more = name.startswith("kernels.") and name in given
+        given[name] = f"{given[name]}|{text}" if is_more else text
     if peak_gbps is not None:
         given["hardware.peak_gbps"] = repr(peak_gbps)
     return given

@@ -136,8 +136,7 @@ def _made(
             with_pictures=True,
             progress=tell,
         )
-        drawn = figures((analyses.load(name) for name in sorted(found.frames)), found)
-        parts = (*documents(found, top=options["top"]), *drawn)
+        parts = (*documents(found, top=options["top"]), *figures(found))
         worthier = sum(p.packed_bytes for p in parts if p.worth > WORTH_SLICE)
         left = max(0, max_bytes - worthier - _README_BYTES)
         slices, note = _slices(trace, found, frozenset(loader.sampled), options, left, tell)

@@ -12,6 +12,7 @@ from tracekit.cli._options import SETTING, WINDOW, merged_params
 from tracekit.cli._output import check_places, write
 
 if TYPE_CHECKING:
+    from tracekit.model.chart import Chart
     from tracekit.model.diagnosis import Diagnosis
 
 __all__ = ["command"]
@@ -45,8 +46,7 @@ def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) 
     form = _form(output)
     check_places([output], reports)
     with progress() as tell:
-        from tracekit import analyses, engine
-        from tracekit.report import figure
+        from tracekit import engine
 
         answer = engine.analyze(
             reports,
@@ -54,15 +54,23 @@ def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) 
             params=merged_params(options["params"], None),
             window=options["window"],
             redact="yes" if options["redact"] else "no",
+            with_charts=True,
             progress=tell,
         )
-    analysis = analyses.load(name)
-    if analysis.plot is None:
-        _refuse(answer, f"{name} draws no figure")
-    picture = figure.render(analysis.plot, answer.frames[name], form, title=analysis.question)
-    if not picture:
+    chart = answer.charts.get(name)
+    if chart is None:
         _refuse(answer, f"{name} has nothing to draw")
-    write(output, picture)
+    write(output, _drawn(chart, form))
+
+
+def _drawn(chart: Chart, form: str) -> bytes:
+    if form == "svg":
+        from tracekit.report.charts.svg import chart_file
+
+        return chart_file(chart)
+    from tracekit.report.charts import figure
+
+    return figure.render(chart, form)
 
 
 def _form(output: Path) -> str:

@@ -8,13 +8,22 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.model.chart import Chart, Track
 from tracekit.model.finding import Finding, Level
 from tracekit.model.inputs import Alignment, Gpu, Report
 from tracekit.model.table import Table
 
-__all__ = ["SCHEMA_VERSION", "ClassShare", "Diagnosis", "GpuTime", "Overview", "Quality"]
+__all__ = [
+    "SCHEMA_VERSION",
+    "ClassShare",
+    "Diagnosis",
+    "GpuTime",
+    "Overview",
+    "Quality",
+    "TimePart",
+]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the JSON form; grows when a field changes meaning or goes away."""
 
 
@@ -49,6 +58,23 @@ class GpuTime:
     def label(self) -> str:
         """Name of the GPU for people."""
         return "GPU unknown" if self.gpu is None else f"GPU {self.gpu}"
+
+
+@dataclass(frozen=True)
+class TimePart:
+    """A part of the communication time of one GPU, as an analysis explains it.
+
+    Attributes:
+        gpu: Index of the GPU; None for work on a device that the report does not name.
+        label: What the time is spent on, in words that follow a duration.
+        time_ns: How long.
+        is_least: Whether it is a lower bound.
+    """
+
+    gpu: int | None
+    label: str
+    time_ns: int
+    is_least: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +134,7 @@ class Overview:
         stalled_ns: Time of the capture after the last device work that one host call fills, or in
             which nothing was recorded; 0 where that is not most of the capture.
         nearly_empty: Whether there is no device work to speak of in that time.
-        perspective: Sentences that every reader needs first ("the GPU is idle 93 % of ...").
+        perspective: Sentences that every reader needs first ("the GPU is idle 93% of ...").
     """
 
     has_device_activity: bool
@@ -147,7 +173,10 @@ class Diagnosis:
         provenance: Versions and options.
         tables: What the columns of `frames` mean, by analysis.
         questions: The question that each analysis answers, by its name.
-        pictures: Frames that only charts need (`tracekit.views.overview.pictures`); empty
+        time_parts: Parts of the GPUs' communication time that analyses explain.
+        charts: What to draw, by analysis, in their order; empty unless it was asked for.
+        tracks: Tracks that analyses add to the timeline; empty unless they were asked for.
+        pictures: Frames that the timeline needs (`tracekit.views.overview.pictures`); empty
             unless they were asked for.
     """
 
@@ -163,6 +192,9 @@ class Diagnosis:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, tuple[Table, ...]] = field(default_factory=dict)
     questions: Mapping[str, str] = field(default_factory=dict)
+    time_parts: tuple[TimePart, ...] = ()
+    charts: Mapping[str, Chart] = field(default_factory=dict)
+    tracks: tuple[Track, ...] = ()
     pictures: Mapping[str, pl.DataFrame] = field(default_factory=dict)
 
     @property

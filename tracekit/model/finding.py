@@ -29,7 +29,7 @@ class Metric:
         name: snake_case with its unit.
         value: The number; None when not measured.
         unit: Unit for people: "ns", "bytes", "1" (share 0..1), "x" (ratio), "GB/s", "".
-        lo: Lower end of the 95 % interval, None without one.
+        lo: Lower end of the 95% interval, None without one.
         hi: Upper end.
         n: Observations behind it, None where it makes no sense.
         doc: What it is, in a few words; shown beside the number.
@@ -46,29 +46,29 @@ class Metric:
 
 @dataclass(frozen=True)
 class Confidence:
-    """``min(cov, min(1, n / n_hi), prov, clk)`` and its parts, each 0..1.
+    """``min(coverage, min(1, n / n_hi), provenance, clock)`` and its parts, each 0..1.
 
     Attributes:
-        cov: Share of the required data that is present.
+        coverage: Share of the required data that is present.
         n: Observations.
         n_hi: Observations at which their number no longer limits the confidence.
-        prov: Provenance: markers or NCCL payload 1.0, allocator events 0.8, kernel-name
+        provenance: Provenance: markers or NCCL payload 1.0, allocator events 0.8, kernel-name
             heuristics 0.6, guessed shapes 0.5.
-        clk: Clock: one session 1.0, aligned on collectives 0.8, UTC only 0.4.
+        clock: Clock: one session 1.0, aligned on collectives 0.8, UTC only 0.4.
         why: What limits it, in words.
     """
 
-    cov: float = 1.0
+    coverage: float = 1.0
     n: int = 1
     n_hi: int = 1
-    prov: float = 1.0
-    clk: float = 1.0
+    provenance: float = 1.0
+    clock: float = 1.0
     why: str = ""
 
     @property
     def value(self) -> float:
         """The confidence, 0..1."""
-        return min(self.cov, min(1.0, self.n / self.n_hi), self.prov, self.clk)
+        return min(self.coverage, min(1.0, self.n / self.n_hi), self.provenance, self.clock)
 
     @property
     def label(self) -> str:

@@ -27,7 +27,7 @@ _CELLS_AT_ONCE = 1 << 21
 
 
 class Correlation(NamedTuple):
-    """A correlation coefficient and its 95 % interval.
+    """A correlation coefficient and its 95% interval.
 
     Attributes:
         n: Rows used.

@@ -23,7 +23,7 @@ _INTERVAL_PCT = (2.5, 97.5)
 
 
 class Estimate(NamedTuple):
-    """A ratio and its 95 % bootstrap interval.
+    """A ratio and its 95% bootstrap interval.
 
     Attributes:
         value: The ratio, or nan.

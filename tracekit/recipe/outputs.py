@@ -104,7 +104,7 @@ def metrics(diagnosis: Diagnosis) -> pl.DataFrame:
     """Return one row a number that a finding rests on, in the order of the findings.
 
     Columns: id (of the finding), name, value (Float64 in `unit`; null when not measured), text
-    (the value where it is no number), unit, lo and hi (Float64, the 95 % interval), n (Int64),
+    (the value where it is no number), unit, lo and hi (Float64, the 95% interval), n (Int64),
     doc.
     """
     rows = []

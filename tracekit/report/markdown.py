@@ -12,7 +12,7 @@ from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Evidence, Finding, Level
 from tracekit.report import summary
 from tracekit.report.evidence import Course, Grid, courses, grid
-from tracekit.wording.names import sentence, shorten
+from tracekit.wording.names import printable, shorten
 from tracekit.wording.numbers import quantity
 
 __all__ = ["DEFAULT_TOP", "MOST_BYTES", "WIDTH", "code", "inline", "render", "sparkline"]
@@ -133,7 +133,7 @@ def _head(diagnosis: Diagnosis) -> Iterator[str]:
     rows = [
         (
             f"{_ICONS[f.level]} {summary.LEVEL_WORDS[f.level]}",
-            inline(sentence(f.title)),
+            inline(printable(f.title)),
             inline(summary.stake(f)) or "-",
             inline(f.confidence.label) if f.confidence else "",
         )
@@ -172,7 +172,7 @@ def _sections(diagnosis: Diagnosis, top: int) -> Iterator[str]:
     for number, finding in enumerate(bad, 1):
         yield "\n".join(_finding(diagnosis, finding, number, top))
     for finding in (f for f in diagnosis.findings if f.level is Level.OK):
-        said = f"{summary.analysis_name(finding)}: {sentence(finding.title)}"
+        said = f"{summary.analysis_name(finding)}: {printable(finding.title)}"
         body = "\n".join(_body(diagnosis, finding, top)).strip()
         icon = _ICONS[Level.OK]
         yield _folded(f"{icon} {_html(said)}", body) if body else f"- {icon} {inline(said)}\n"
@@ -180,27 +180,27 @@ def _sections(diagnosis: Diagnosis, top: int) -> Iterator[str]:
 
 def _finding(diagnosis: Diagnosis, finding: Finding, number: int, top: int) -> Iterator[str]:
     word = summary.LEVEL_WORDS[finding.level]
-    yield f"### {number}. {_ICONS[finding.level]} {word}: {inline(sentence(finding.title))}\n"
+    yield f"### {number}. {_ICONS[finding.level]} {word}: {inline(printable(finding.title))}\n"
     yield from _body(diagnosis, finding, top)
 
 
 def _body(diagnosis: Diagnosis, finding: Finding, top: int) -> Iterator[str]:
     for label, text in (
         ("At stake", summary.stake(finding)),
-        ("Do", sentence(finding.advice)),
+        ("Do", printable(finding.advice)),
         ("Where", summary.place(finding)),
         ("Confidence", summary.confidence(finding)),
     ):
         if text:
             yield f"- **{label}:** {inline(text)}"
-    yield from (f"- **It could be wrong:** {inline(sentence(c))}" for c in finding.caveats)
+    yield from (f"- **It could be wrong:** {inline(printable(c))}" for c in finding.caveats)
     yield ""
     cells = [
         [inline(c) for c in (what, value, interval.strip("[]"), n.removeprefix("n="))]
         for what, value, interval, n in map(summary.metric_cells, finding.metrics)
     ]
     if cells:
-        headings = ("number", "value", "95 % interval", "n")
+        headings = ("number", "value", "95% interval", "n")
         yield _table(headings, (False, True, True, True), cells) + "\n"
     for evidence in finding.evidence:
         found = grid(diagnosis, finding, evidence, top, _CELL) if top else None

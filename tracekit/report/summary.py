@@ -14,7 +14,7 @@ import polars as pl
 from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.model.finding import Finding, Level, Metric
 from tracekit.model.inputs import Report
-from tracekit.wording.names import printable, sentence, short_name, shorten
+from tracekit.wording.names import printable, short_name, shorten
 from tracekit.wording.numbers import (
     bounds,
     count,
@@ -145,17 +145,14 @@ def _communication(diagnosis: Diagnosis, time: GpuTime) -> str:
 
 
 def _waiting(diagnosis: Diagnosis, time: GpuTime) -> str:
-    """How much of the communication of a GPU is waiting for other ranks, where that is known."""
-    frames = diagnosis.frames.get("collective_skew", {})
-    waits, ranks = frames.get("rank_waits"), frames.get("ranks")
-    if waits is None or ranks is None or waits.is_empty():
+    """What communication of a GPU consists of, as far as an analysis knows it."""
+    parts = [p for p in diagnosis.time_parts if p.gpu == time.gpu]
+    if not parts:
         return "waiting for other ranks included"
-    here = ranks.filter(ranks["gpu"].eq_missing(time.gpu))["rank_id"]
-    own = waits.filter(waits["rank_id"].is_in(here.implode()))
-    waited = min(time.comm_ns, int((own["wait_ns"] + own["first_wait_ns"]).sum()))
-    comms = frames.get("communicators")
-    whole = comms is not None and bool((comms["status"] == "matched").all())
-    return f"of which {'' if whole else 'at least '}{duration(waited)} waiting for other ranks"
+    least = (
+        ("at least " if p.is_least else "", min(time.comm_ns, p.time_ns), p.label) for p in parts
+    )
+    return "of which " + ", ".join(f"{word}{duration(ns)} {label}" for word, ns, label in least)
 
 
 def _part(part_ns: int, whole_ns: int) -> str:
@@ -224,8 +221,8 @@ def quality_lines(diagnosis: Diagnosis) -> tuple[tuple[Level, str], ...]:
         stated = (
             item.count is None or count(item.count) in item.text or str(item.count) in item.text
         )
-        text = sentence(item.text) + ("" if stated else f" ({count(item.count)})")
-        lines.append((item.level, f"{text}; {sentence(item.hint)}" if item.hint else text))
+        text = printable(item.text) + ("" if stated else f" ({count(item.count)})")
+        lines.append((item.level, f"{text}; {printable(item.hint)}" if item.hint else text))
     return tuple(lines)
 
 
@@ -272,7 +269,7 @@ def stake(finding: Finding) -> str:
     part = ""
     if finding.at_stake_frac is not None:
         of = f" of {finding.at_stake_of}" if finding.at_stake_of else ""
-        part = f", {share(finding.at_stake_frac)}{sentence(of)}"
+        part = f", {share(finding.at_stake_frac)}{printable(of)}"
     return f"{duration(finding.at_stake_ns)}{part}"
 
 
@@ -283,7 +280,7 @@ def confidence(finding: Finding) -> str:
         return ""
     text = f"{sure.label} ({sure.value:.2f})"
     if sure.why:
-        text += f"; limited by: {sentence(sure.why)}"
+        text += f"; limited by: {printable(sure.why)}"
     if finding.downgraded_from is not None:
         text += f"; would be {finding.downgraded_from} if we were surer"
     return text
@@ -291,7 +288,7 @@ def confidence(finding: Finding) -> str:
 
 def metric_cells(metric: Metric) -> tuple[str, str, str, str]:
     """Return (what, value, interval, n) of one number."""
-    what, doc = printable(unit_of_column(metric.name)[0]), sentence(metric.doc)
+    what, doc = printable(unit_of_column(metric.name)[0]), printable(metric.doc)
     if doc:
         what = doc if doc.lower().startswith(what.lower()) else f"{what}: {doc}"
     value = printable(quantity(metric.value, metric.unit))
@@ -335,8 +332,8 @@ def unjudged(diagnosis: Diagnosis) -> tuple[Unjudged, ...]:
     for finding in diagnosis.findings:
         if finding.level is Level.UNKNOWN:
             commands = dict.fromkeys(printable(m.command) for m in finding.missing if m.command)
-            reasons = dict.fromkeys(sentence(m.what) for m in finding.missing if m.what)
-            key = (sentence(finding.title), tuple(reasons), tuple(commands))
+            reasons = dict.fromkeys(printable(m.what) for m in finding.missing if m.what)
+            key = (printable(finding.title), tuple(reasons), tuple(commands))
             found.setdefault(key, []).append(analysis_name(finding))
     return tuple(Unjudged(tuple(dict.fromkeys(names)), *key) for key, names in found.items())
 

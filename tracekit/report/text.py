@@ -12,7 +12,7 @@ from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Finding, Level
 from tracekit.report import summary
 from tracekit.report.evidence import Grid, grids
-from tracekit.wording.names import sentence, short_name
+from tracekit.wording.names import printable, short_name
 from tracekit.wording.numbers import duration
 
 __all__ = [
@@ -309,7 +309,7 @@ def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
     """The answer in a sentence, then what was recorded and what it lacks."""
     if diagnosis.overview.has_device_activity:
         for line in diagnosis.overview.perspective:
-            page.line(sentence(line), "bold")
+            page.line(printable(line), "bold")
     page.line(summary.verdict(diagnosis), "bold")
     page.line()
     page.fields(("Report", summary.report_line(r)) for r in diagnosis.reports)
@@ -346,7 +346,7 @@ def _headlines(page: Lines, bad: Sequence[Finding]) -> None:
     page.line()
     for number, finding in enumerate(bad, 1):
         head = f"{number}. {summary.LEVEL_WORDS[finding.level]}"
-        title, at_stake = sentence(finding.title), summary.stake(finding)
+        title, at_stake = printable(finding.title), summary.stake(finding)
         # Most headlines give the time at stake themselves.
         said = not at_stake or duration(finding.at_stake_ns) in title
         page.title(finding.level, head, title if said else f"{title} (at stake {at_stake})")
@@ -355,18 +355,18 @@ def _headlines(page: Lines, bad: Sequence[Finding]) -> None:
 def _finding(page: Lines, diagnosis: Diagnosis, finding: Finding, number: int, top: int) -> None:
     page.line()
     head = f"{number}. {summary.LEVEL_WORDS[finding.level]}"
-    page.title(finding.level, head, sentence(finding.title))
+    page.title(finding.level, head, printable(finding.title))
     page.fields(
         (
             ("At stake", summary.stake(finding)),
-            ("Do", sentence(finding.advice)),
+            ("Do", printable(finding.advice)),
             ("Where", summary.place(finding)),
             ("Confidence", summary.confidence(finding)),
         )
     )
     cells = [summary.metric_cells(m) for m in finding.metrics]
     if cells:
-        page.line("Numbers, with 95 % intervals where there is one", "dim", 2)
+        page.line("Numbers, with 95% intervals where there is one", "dim", 2)
         used = [i for i in range(4) if any(row[i] for row in cells)]
         headings = [("what", "value", "interval", "n")[i] for i in used]
         rows = [[row[i] for i in used] for row in cells]
@@ -376,7 +376,7 @@ def _finding(page: Lines, diagnosis: Diagnosis, finding: Finding, number: int, t
     if finding.caveats:
         page.line("It could be wrong:", "dim", 2)
         for caveat in finding.caveats:
-            page.bullet(sentence(caveat))
+            page.bullet(printable(caveat))
 
 
 def _fine(page: Lines, diagnosis: Diagnosis) -> None:
@@ -388,7 +388,7 @@ def _fine(page: Lines, diagnosis: Diagnosis) -> None:
     for finding in fine:
         sure = f" [confidence {finding.confidence.label}]" if finding.confidence else ""
         name = summary.analysis_name(finding)
-        page.title(Level.OK, "  OK", f"{name}: {sentence(finding.title)}{sure}")
+        page.title(Level.OK, "  OK", f"{name}: {printable(finding.title)}{sure}")
 
 
 def _unjudged(page: Lines, diagnosis: Diagnosis) -> None:

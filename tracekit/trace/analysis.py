@@ -13,6 +13,8 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.model.chart import Chart, Track
+from tracekit.model.diagnosis import TimePart
 from tracekit.model.finding import Finding
 from tracekit.model.table import Table
 from tracekit.trace.trace import Trace
@@ -68,7 +70,13 @@ class Analysis:
             required tables are missing only if `requires` is empty.
         verdict: Pure function of the frames and parameters.
         params: Frozen dataclass of parameters, every field made by `param`.
-        plot: Draws on matplotlib axes; None when there is nothing to draw.
+        chart: Pure function from the frames to what a report draws of them, None when there is
+            nothing to draw.
+        chart_views: Views of which `chart` alone needs the frame, under the name that it has among
+            the frames given to `chart`. They are computed only where something is drawn.
+        tracks: Pure function from the frames to tracks of the timeline.
+        time_parts: Pure function from the frames to parts of the GPUs' communication time.
+        source: Distribution that adds it, set when it is loaded; "" for tracekit's own.
     """
 
     name: str
@@ -82,10 +90,15 @@ class Analysis:
     compute: Callable[[Trace, Any], dict[str, pl.DataFrame]]
     verdict: Callable[[Frames, Any], Sequence[Finding]]
     params: type = NoParams
-    plot: Callable[[Frames, Any], None] | None = None
+    chart: Callable[[Frames], Chart | None] | None = None
+    chart_views: Mapping[str, View[pl.DataFrame]] = field(default_factory=dict)
+    tracks: Callable[[Frames], Sequence[Track]] | None = None
+    time_parts: Callable[[Frames], Sequence[TimePart]] | None = None
+    source: str = ""
 
     @property
     def uses(self) -> tuple[str, ...]:
         """Catalog tables that it can do without, those of its views included; sorted."""
-        every = frozenset(self.tables).union(*(v.uses for v in self.views))
+        views = (*self.views, *self.chart_views.values())
+        every = frozenset(self.tables).union(*(v.uses for v in views))
         return tuple(sorted(every - set(self.requires)))

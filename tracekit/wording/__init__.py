@@ -1,1 +1,1 @@
-"""How numbers, units and names are written, in verdicts and reports alike."""
+"""Text of numbers and names, below the analyses: verdicts and reports print them alike."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["printable", "sentence", "short_name", "shorten"]
+__all__ = ["printable", "short_name", "shorten"]
 
 _ELLIPSIS = "..."
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _PASS = re.compile(r"[ -~]*")
-_PERCENT = re.compile(r"(?<=\d) %")
 _LONGEST_INPUT = 20_000
 """Names are cut to this many characters before anything looks at them."""
 
@@ -36,11 +35,6 @@ def _visible(char: str) -> str:
         return " "
     code = ord(char)
     return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}"
-
-
-def sentence(text: str) -> str:
-    """Return a sentence that tracekit wrote, printable, with percent spelled as in every table."""
-    return _PERCENT.sub("%", printable(text))
 
 
 def shorten(text: str, width: int) -> str:

@@ -1,13 +1,15 @@
-"""Numbers for people: one place that turns a value and its unit into text.
+"""Text of a number with its unit: the one place that rounds, for verdicts and reports alike.
 
 Three significant digits, decimal units, a space before the unit (none before %), and ``-`` for a
-number that was not measured. Nothing here is ever read back: JSON carries the plain numbers.
+number that was not measured. A headline and the table below it print one value through the same
+function, so that they never disagree in a digit. Nothing here is ever read back: JSON carries the
+plain numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "Scale",
     "bounds",
     "count",
+    "count_of",
     "duration",
     "moment",
     "quantity",
@@ -25,7 +28,9 @@ __all__ = [
     "share",
     "significant",
     "size",
+    "span",
     "suffix_of_column",
+    "threshold",
     "unit_of_column",
 ]
 
@@ -74,9 +79,14 @@ def _exact(value: float, factor: float) -> str:
     return f"{int(value):,}" if whole else significant(value)
 
 
-def duration(ns: Number | None) -> str:
-    """Return a length of time given in ns: ``31.6 us``."""
-    return NOT_MEASURED if _absent(ns) else _scaled(ns or 0, _TIME)
+def duration(ns: Number | None, unknown: str = NOT_MEASURED) -> str:
+    """Return a length of time given in ns: ``31.6 us``.
+
+    Args:
+        ns: Length; None or not finite when it was not measured.
+        unknown: Text for that: sentences want a word.
+    """
+    return unknown if _absent(ns) else _scaled(ns or 0, _TIME)
 
 
 def moment(ns: int | None) -> str:
@@ -84,9 +94,9 @@ def moment(ns: int | None) -> str:
     return NOT_MEASURED if ns is None else f"{ns / 1e9:.6f} s"
 
 
-def size(n_bytes: Number | None) -> str:
-    """Return bytes in decimal units: ``1.07 MB``."""
-    return NOT_MEASURED if _absent(n_bytes) else _scaled(n_bytes or 0, _BYTES)
+def size(n_bytes: Number | None, unknown: str = NOT_MEASURED) -> str:
+    """Return bytes in decimal units: ``1.07 MB``, `unknown` without a number."""
+    return unknown if _absent(n_bytes) else _scaled(n_bytes or 0, _BYTES)
 
 
 def rate(bytes_per_s: Number | None) -> str:
@@ -94,9 +104,9 @@ def rate(bytes_per_s: Number | None) -> str:
     return NOT_MEASURED if _absent(bytes_per_s) else f"{size(bytes_per_s)}/s"
 
 
-def share(frac: Number | None) -> str:
-    """Return a share (0..1) in percent: ``34.4%``; a trace of something is ``<0.001%``."""
-    return NOT_MEASURED if _absent(frac) else percent((frac or 0) * 100)
+def share(frac: Number | None, unknown: str = NOT_MEASURED) -> str:
+    """Return a share (0..1) in percent: ``34.4%``, ``<0.001%``; `unknown` without a number."""
+    return unknown if _absent(frac) else percent((frac or 0) * 100)
 
 
 def percent(value: Number) -> str:
@@ -116,6 +126,11 @@ def count(value: int | None) -> str:
     return NOT_MEASURED if value is None else f"{value:,}"
 
 
+def count_of(n: int, noun: str) -> str:
+    """Return a number of things: ``1 collective``, ``2 collectives``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def quantity(value: Number | str | bool | None, unit: str) -> str:
     """Return `value` of `unit` ("ns", "bytes", "1", "%", "x", "GB/s", "B/s", "") as text."""
     if isinstance(value, str):
@@ -124,9 +139,8 @@ def quantity(value: Number | str | bool | None, unit: str) -> str:
         return NOT_MEASURED
     if isinstance(value, bool):
         return "yes" if value else "no"
-    known = {"ns": duration, "bytes": size, "1": share, "x": ratio, "B/s": rate, "%": percent}
-    if unit in known:
-        return known[unit](value)
+    if unit in _PRINTED:
+        return _PRINTED[unit](value)
     if unit == "us":
         return duration(value * 1e3)
     if unit == "GB/s":
@@ -135,8 +149,34 @@ def quantity(value: Number | str | bool | None, unit: str) -> str:
     return f"{number} {unit}".rstrip()
 
 
+def threshold(value: Number, unit: str) -> str:
+    """Return a limit as it was set, without digits that nobody set: ``1%``, ``1.1x``.
+
+    Args:
+        value: A parameter or constant, not a measurement.
+        unit: "1" for a share, else printed behind the number.
+    """
+    return f"{100 * value:g}%" if unit == "1" else f"{value:g}{unit}"
+
+
+_PRINTED: Mapping[str, Callable[[Number], str]] = {
+    "ns": duration,
+    "bytes": size,
+    "1": share,
+    "x": ratio,
+    "B/s": rate,
+    "%": percent,
+}
+
+
+def span(lo: Number | None, hi: Number | None, unit: str) -> str:
+    """Return a range in words, ``1.10x to 1.65x``; one number where both ends read the same."""
+    low, high = quantity(lo, unit), quantity(hi, unit)
+    return low if low == high else f"{low} to {high}"
+
+
 def bounds(lo: Number | None, hi: Number | None, unit: str) -> str:
-    """Return a 95 % interval as ``[lo, hi]``, "" without one."""
+    """Return a 95% interval as ``[lo, hi]``, "" without one."""
     if _absent(lo) and _absent(hi):
         return ""
     return f"[{quantity(lo, unit)}, {quantity(hi, unit)}]"

@@ -6,8 +6,11 @@ import pytest
 
 from tests.communication import ALL_REDUCE, collective, ranks_export, told_ranks
 from tests.communication import COMM as COMM_ID
+from tests.diagnoses import frames_of
 from tracekit.analyses import load
+from tracekit.analyses.allreduce_contention.chart import chart, tracks
 from tracekit.engine import run
+from tracekit.model.chart import Point, Role, Rule
 from tracekit.model.finding import Level, cap_by_confidence
 from tracekit.numerics.association import theil_sen
 from tracekit.numerics.bootstrap import median_ratios
@@ -163,8 +166,8 @@ def test_bandwidth_is_named_when_dram_is_full(judge):
     assert (row["mechanism"], row["dram_cont_frac"]) == ("bandwidth", pytest.approx(0.88))
     finding = found["allreduce_contention/all-reduce-bandwidth"]
     assert "1.55x slower while device-to-device copies run" in finding.title
-    assert "memory bandwidth (DRAM 88 % busy" in finding.title
-    assert "272 us lost, 2.7 % of the 10.0 ms from first to last device work" in finding.title
+    assert "memory bandwidth (DRAM 88.0% busy" in finding.title
+    assert "272 us lost, 2.72% of the 10.0 ms from first to last device work" in finding.title
     assert finding.missing == ()
 
 
@@ -183,9 +186,9 @@ def test_f03_suffix_is_named_as_no_evidence(judge):
             30,
             30,
             "SM/scheduling",
-            "they share SMs, by elimination: memory and link have room (DRAM 30 %, link 30 % busy)",
+            "they share SMs, by elimination: memory and link have room (DRAM 30.0%, link 30.0%",
         ),
-        (30, 90, "link", "the GPU link is full (90 % busy)"),
+        (30, 90, "link", "the GPU link is full (90.0% busy)"),
         (30, None, "unknown", "candidate"),
     ],
 )
@@ -342,8 +345,8 @@ def test_b01_collectives_beside_opaque_graphs_are_bounds(judge):
         export.graph(100_000_000 + 20_000_000 * i, 120_000_000 + 20_000_000 * i)
     _, found = judge(export)
     bounds = next(iter(found.values())).caveats[-1]
-    assert "at least 0.48 %" in bounds
-    assert "up to 96 %" in bounds
+    assert "at least 0.48%" in bounds
+    assert "up to 95.7%" in bounds
 
 
 # Compute slowed by collectives.
@@ -368,7 +371,7 @@ def test_f13_compute_inside_collectives_against_the_same_outside(judge):
     assert row["slowdown_ratio"] == pytest.approx(1.763, abs=5e-4)
     assert (row["n_outside"], row["n_inside"], row["excess_ns"]) == (10, 10, 9_000_000)
     finding = found["allreduce_contention/slowed_compute"]
-    assert "1.76x as long inside collectives (1.18 ms alone, 2.08 ms beside)" in finding.title
+    assert "1.76x as long inside collectives (1.18 ms alone, 2.08 ms overlapping)" in finding.title
     assert finding.level is Level.WARN
     assert "Associated with" in finding.caveats[0]
 
@@ -397,3 +400,36 @@ def test_processes_that_share_a_gpu_lower_the_confidence(judge):
     (finding,) = found.values()
     assert finding.confidence.value <= 0.5
     assert "take turns" in finding.confidence.why
+
+
+def test_the_chart_shows_slowdowns_with_their_intervals():
+    row = {
+        "op": "AllReduce",
+        "bytes": 1_000_000,
+        "partner": "gemm",
+        "slowdown_ratio": 1.5,
+        "slowdown_lo_ratio": 1.25,
+        "slowdown_hi_ratio": 2.0,
+    }
+    unknown = {**row, "partner": "memcpy DtoD", "slowdown_lo_ratio": None}
+    drawn = chart(frames_of("allreduce_contention", groups=[unknown, row]))
+    [panel] = drawn.panels
+    assert panel.y.labels == (
+        "AllReduce 1.00 MB beside gemm",
+        "AllReduce 1.00 MB beside memcpy DtoD",
+    )
+    rule, *points = panel.marks
+    assert rule == Rule(1.0)
+    assert [(p.x, p.y, p.role, p.interval) for p in points if isinstance(p, Point)] == [
+        (1.5, 0, Role.MATRIX_PRODUCT, (1.25, 2.0)),
+        (1.5, 1, Role.COPY, None),
+    ]
+    assert chart(frames_of("allreduce_contention")) is None
+
+
+def test_windows_are_a_track_of_the_timeline():
+    window = {"gpu": 0, "start_ns": 5, "end_ns": 9, "comm": "AllReduce", "corunners": None}
+    [track] = tracks(frames_of("allreduce_contention", windows=[window]))
+    assert track.spans.rows() == [(0, 5, 9, "contention window", "AllReduce beside other work")]
+    assert (track.roles, track.shaded) == ({"contention window": Role.WINDOW}, True)
+    assert tracks(frames_of("allreduce_contention")) == ()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.communication import COMM, collective, ranks_export, told_ranks, wait_for_event
+from tests.diagnoses import frames_of
 from tracekit.analyses import load
+from tracekit.analyses.collective_skew.chart import chart, time_parts
 from tracekit.engine import run
+from tracekit.model.chart import Bar, Role
+from tracekit.model.diagnosis import TimePart
 from tracekit.model.finding import Level, cap_by_confidence
 from tracekit.views.waiting.lateness import HOST_LATE, QUEUED
 from tracekit.views.waiting.queueing import queueing
@@ -62,7 +66,7 @@ def test_late_kernels_are_the_reason(judge):
     finding = found["collective_skew/all-reduce"]
     assert finding.level is Level.CRITICAL
     assert "median skew 30.0 us, transfer 20.0 us; rank 0 waits" in finding.title
-    assert "rank 1 is late: its GEMMs take longer (100 % of rank 1's lateness)" in finding.title
+    assert "rank 1 is late: its GEMMs take longer (100% of rank 1's lateness)" in finding.title
     assert "Rank 1 is late, the others wait" in finding.advice
     # The first collective only shows how far apart the recordings began.
     assert frames["rank_waits"]["wait_ns"].to_list() == [23 * 30_000, 0]
@@ -284,3 +288,35 @@ def test_queueing_is_told_from_longer_kernels_in_lateness(judge):
     frames, found = judge(export)
     assert frames["lateness"].row(0, named=True)["what"] == QUEUED
     assert "it is ready, but other work holds its GPU" in found["collective_skew/all-reduce"].title
+
+
+def waits(*rows):
+    names = ("rank_id", "rank", "step_group", "wait_ns", "first_wait_ns", "wait_median_ns")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+ROWS = waits((0, "rank 0", None, 10, 5, 2_000), (1, "rank 1", "decode step=N", 30, 0, 4_500))
+
+
+def test_the_chart_shows_the_median_wait_of_each_rank():
+    drawn = chart(frames_of("collective_skew", rank_waits=ROWS))
+    [panel] = drawn.panels
+    assert panel.y.labels == ("rank 0", "rank 1, decode step=N")
+    assert [(b.row, b.end, b.role, b.label) for b in panel.marks if isinstance(b, Bar)] == [
+        (0, 2_000, Role.WAIT, "2.00 us"),
+        (1, 4_500, Role.WAIT, "4.50 us"),
+    ]
+    assert chart(frames_of("collective_skew")) is None
+
+
+@pytest.mark.parametrize(("status", "is_least"), [("matched", False), ("one rank", True)])
+def test_waiting_is_a_part_of_the_communication_of_each_gpu(status, is_least):
+    ranks = [{"rank_id": 0, "gpu": 0}, {"rank_id": 1, "gpu": 0}, {"rank_id": 2, "gpu": 3}]
+    communicators = [{"status": "matched"}, {"status": status}]
+    frames = frames_of("collective_skew", rank_waits=ROWS, ranks=ranks, communicators=communicators)
+    words = "waiting for other ranks"
+    assert time_parts(frames) == (
+        TimePart(0, words, 45, is_least),
+        TimePart(3, words, 0, is_least),
+    )
+    assert time_parts(frames_of("collective_skew")) == ()

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from tests.builders import Export, gid
+from tests.diagnoses import frames_of
 from tracekit.analyses import load
+from tracekit.analyses.dequant_stall.chart import chart
 from tracekit.analyses.dequant_stall.kernels import traffic_amplification
 from tracekit.engine import open_trace, run
+from tracekit.model.chart import Axis, Role
 from tracekit.model.finding import Finding, Level, cap_by_confidence
 from tracekit.trace.analysis import Frames
 
@@ -285,7 +288,7 @@ def test_coarse_samples_leave_starvation_unknown_but_not_the_finding(judge):
     assert finding.level is not Level.UNKNOWN
     assert "starvation_ns" not in {m.name for m in finding.metrics}
     (said,) = [c for c in finding.caveats if "starved is unknown" in c]
-    assert "every 30 us" in said
+    assert "every 30.0 us" in said
     assert "--gpu-metrics-frequency=100000" in said
 
 
@@ -351,3 +354,28 @@ def test_d9_percentiles_of_five(judge):
     row = judge(e)[0]["kernels"].row(0, named=True)
     assert (row["p50_ns"], row["p95_ns"], row["p99_ns"]) == pytest.approx((30e3, 48e3, 49.6e3))
     assert (row["p95_sure"], row["p99_sure"]) == (False, False)
+
+
+def test_the_chart_shows_shares_of_groups_and_chains_of_steps():
+    groups = [
+        {"group": "a", "share_frac": 0.5, "exposed_ns": 5, "step_ns": 10},
+        {"group": "b", "share_frac": 0.0, "exposed_ns": 0, "step_ns": 10},
+    ]
+    chain = {"gpu": 0, "step": 4, "kernel": D, "n_kernels": 2, "consumer": G}
+    periods = [
+        {**chain, "start_ns": 100, "end_ns": 150, "dequant_ns": 40, "exposed_ns": 25},
+        {**chain, "start_ns": 200, "end_ns": 230, "dequant_ns": 30, "exposed_ns": 30},
+    ]
+    drawn = chart(frames_of("dequant_stall", groups=groups, periods=periods))
+    shares, chains = drawn.panels
+    assert (shares.y.labels, shares.x.unit) == (("a",), "1")
+    assert [(b.start, b.end, b.label) for b in shares.marks] == [(0, 0.5, "50.0%")]
+    assert (chains.y.labels, chains.y.title) == (("4",), "step")
+    assert chains.x == Axis("time since the first dequantisation of the step", "ns", low=0)
+    assert [(b.row, b.start, b.end, b.role, b.shade < 1) for b in chains.marks] == [
+        (0, 0, 25, Role.DEQUANTISATION, False),
+        (0, 25, 40, Role.DEQUANTISATION, True),
+        (0, 40, 50, Role.WAIT, False),
+        (0, 100, 130, Role.DEQUANTISATION, False),
+    ]
+    assert chart(frames_of("dequant_stall")) is None

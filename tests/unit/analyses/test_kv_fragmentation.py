@@ -11,9 +11,12 @@ import pytest
 
 from tests.builders import Export
 from tracekit.analyses import load
+from tracekit.analyses.kv_fragmentation.chart import chart
 from tracekit.engine import open_trace, run
+from tracekit.model.chart import Axis
 from tracekit.model.finding import Finding, Level
 from tracekit.trace.analysis import Frames
+from tracekit.views.kv.address_map import RUNS
 from tracekit.views.kv.cache import KvCache, kv_cache
 
 BASE = 0x7F0000000000
@@ -306,7 +309,7 @@ def test_j06_gaps_are_locality_not_lost_memory(judge):
     check(layer(frames), pairs=4, frag_frac=0.25, runs=2)
     finding = only(found)
     assert finding.level is Level.OK
-    assert "25% of neighbouring blocks lie apart (1 of 4, 2 pieces" in finding.title
+    assert "25.0% of neighbouring blocks lie apart (1 of 4, 2 pieces" in finding.title
     assert any("no memory is lost" in caveat for caveat in finding.caveats)
 
 
@@ -324,7 +327,7 @@ def test_j08_reserved_allocated_and_holding_tokens_are_three_numbers(judge):
     assert usage["allocated_frac"] == pytest.approx(0.40)
     assert usage["used_frac"] == pytest.approx(0.3125)
     title = found["usage-pool-of-100-blocks-of-1024-b"].title
-    assert "40% of it allocated, 31.25% holding tokens" in title
+    assert "40.0% of it allocated, 31.2% holding tokens" in title
 
 
 def test_j08_tokens_may_come_from_steps(judge):
@@ -435,7 +438,7 @@ def test_pools_without_block_tables_say_so(judge):
 @pytest.mark.parametrize(
     ("asked", "unused", "level", "words"),
     [
-        ("16.00 GiB", "335.00 MiB", Level.OK, "not fragmentation (335 MiB < 16 GiB)"),
+        ("16.00 GiB", "335.00 MiB", Level.OK, "not fragmentation (351 MB < 17.2 GB)"),
         ("2.00 GiB", "5.00 GiB", Level.WARN, "possible fragmentation"),
     ],
 )
@@ -472,16 +475,37 @@ def test_live_sets_are_looked_at_when_steps_end(judge):
     assert pool.filter("at_peak")["t_ns"].to_list() == [2060]
 
 
-def test_every_frame_is_drawn_without_data_too(judge):
-    class Axes:
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *a, **k: None
+def runs(n_layers: int, n_blocks: int) -> pl.DataFrame:
+    """Maps of layers whose blocks lie one after the other, each a run."""
+    rows = [
+        (0, 0, layer, "kv", 0, 5, run, n_blocks, n_blocks, run, run, run, 64 * run, 64 * run + 64)
+        for layer in range(n_layers)
+        for run in range(n_blocks)
+    ]
+    return pl.DataFrame(rows, schema=RUNS, orient="row")
 
-    frames, _ = judge(blocks([0, 2 * BLOCK]))
-    plot = load("kv_fragmentation").plot
-    assert plot is not None
-    plot(frames, Axes())
-    plot({name: frame.clear() for name, frame in frames.items()}, Axes())
+
+def test_the_chart_shows_fragmentation_over_time_and_the_most_broken_layers(judge):
+    e = Export().gpu()
+    for step in range(3):
+        begin = 1_000 * step
+        e.range(begin, begin + 900, f"step {step}")
+        e.kernel(begin + 100, begin + 800, "k", launch=begin + 50)
+        addr = BASE + 2 * step * BLOCK
+        e.mark(begin + 60, f"KV_BLOCK layer=0 seq=0 block={step} addr={addr:#x} bytes={BLOCK}")
+    frames, _ = judge(e)
+    drawn = chart({**frames, "kv_map": runs(14, 3)})
+    assert drawn is not None
+    index, *maps = drawn.panels
+    assert (index.y, index.wide) == (Axis("fragmentation index", "1", low=0, high=1), True)
+    [line] = index.marks
+    assert dict(line.points)[2900] == 1.0
+    assert [m.title for m in maps[:2]] == [f"layer {i}: 3 blocks in 3 runs" for i in range(2)]
+    assert len(maps) == 12
+    assert "2 layers with longer runs are not shown" in drawn.caption
+    assert maps[0].marks[1].lines == ((1, 64, 2, 128),)
+    nothing = {name: frame.clear() for name, frame in frames.items()}
+    assert chart({**nothing, "kv_map": runs(2, 1)}) is None
 
 
 def test_a_trace_without_markers_has_a_cache_of_the_same_columns(tmp_path: Path) -> None:

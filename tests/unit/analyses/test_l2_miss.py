@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.builders import Export
+from tests.diagnoses import frames_of
 from tracekit.analyses import load
 from tracekit.analyses.l2_miss import Params
 from tracekit.analyses.l2_miss.association import associate, judge, with_holm
+from tracekit.analyses.l2_miss.chart import chart
 from tracekit.engine import open_trace, run
+from tracekit.model.chart import Point, Rule
 from tracekit.model.finding import Finding, Level
 from tracekit.numerics import association
 from tracekit.trace.analysis import Frames
@@ -158,7 +161,7 @@ def test_an_association_in_a_trace(diagnose):
     finding = found["association-gpu0"]
     assert finding.level is Level.WARN
     assert "misses are associated with" in finding.title
-    assert "+18 points" in finding.title
+    assert "+18.0 pp" in finding.title
     assert "Test it" in finding.advice
     assert "caus" not in finding.title
 
@@ -176,7 +179,7 @@ def test_without_markers_the_hit_rates_stand_alone(diagnose):
     finding = found["association-gpu0"]
     assert finding.level is Level.UNKNOWN
     assert "12% to" not in finding.title
-    assert "L2 hit rate 67% to 88% over 8 layers" in finding.title
+    assert "L2 hit rate 67.0% to 88.0% over 8 layers" in finding.title
     assert "no KV-cache markers" in finding.title
     assert finding.missing[0].command == "tracekit run -- YOUR_COMMAND"
     assert frames["associations"].is_empty()
@@ -305,3 +308,22 @@ def test_k05_nothing_is_claimed_about_traffic_that_was_not_measured(diagnose):
     said = " ".join([found["not-sampled"].title, found["not-sampled"].advice])
     assert "not available" in said
     assert "traffic" not in said
+
+
+def test_the_chart_sets_hit_rates_against_what_differs_between_layers():
+    row = {"gpu": 0, "span_bytes": 4_096, "hit_lo_frac": 0.4, "hit_hi_frac": 0.6}
+    layers = [
+        {**row, "layer": 0, "hit_frac": 0.5, "line_bytes": 1_000, "stride_med_abs_bytes": 64.0},
+        {**row, "layer": 1, "hit_frac": 0.2, "line_bytes": 8_000, "stride_med_abs_bytes": None},
+        {**row, "layer": 2, "hit_frac": None, "line_bytes": 9_000, "stride_med_abs_bytes": None},
+    ]
+    counters = [{"gpu": 0, "l2_bytes": 50_000_000}]
+    [panel] = chart(frames_of("l2_miss", layers=layers, counters=counters)).panels
+    assert panel.x.title == "cache lines that the layer's KV blocks touch"
+    rule, *points = panel.marks
+    assert rule == Rule(50_000_000, "L2 50.0 MB")
+    assert [(p.x, p.y, p.interval) for p in points if isinstance(p, Point)] == [
+        (1_000, 0.5, (0.4, 0.6)),
+        (8_000, 0.2, (0.4, 0.6)),
+    ]
+    assert chart(frames_of("l2_miss")) is None

@@ -87,7 +87,7 @@ def test_b1_misses_over_look_ups_alone(judge):
     assert row["all_miss_frac"] is None
     finding = found["ncu"]
     assert finding.level is Level.UNKNOWN
-    assert "24% to 24% over 1 kernels (Nsight Compute); no timeline" in finding.title
+    assert "23.7% over 1 kernels (Nsight Compute); no timeline" in finding.title
     assert [m.tables for m in finding.missing] == [("kernels", "nvtx")]
 
 
@@ -172,9 +172,9 @@ def test_h07_what_was_not_profiled_is_unknown_and_below_80_percent_nothing_is_ju
     assert status == {"read": "matched", "ncclDevKernel_AllReduce_Sum_f16_RING_LL": "not profiled"}
     finding = found["ncu-gpu0"]
     assert finding.level is Level.UNKNOWN
-    assert "not judged: 73% of kernel time profiled" in finding.title
+    assert "not judged: 72.7% of kernel time profiled" in finding.title
     assert numbers(finding)["matched_frac"] == pytest.approx(800 / 1100)
-    assert any("27% of kernel time) were not profiled" in c for c in finding.caveats)
+    assert any("27.3% of kernel time) were not profiled" in c for c in finding.caveats)
     assert finding.missing[0].command.startswith("ncu --cache-control none")
     assert set(frames["associations"].filter(source="ncu")["severity"].drop_nulls()) == {"unknown"}
 
@@ -199,7 +199,7 @@ def test_h08_subsets_match_by_shape_and_strangers_are_said(judge):
     finding = found["ncu"]
     assert numbers(finding)["matched_frac"] == pytest.approx(0.8)
     said = " ".join(finding.caveats)
-    assert "80% of kernel time is matched by name and launch shape alone" in said
+    assert "80.0% of kernel time is matched by name and launch shape alone" in said
     assert "1 profiled kernels are not in the timeline" in said
 
 

@@ -39,4 +39,6 @@ def test_settings_are_name_and_value():
 
 def test_the_last_of_a_name_wins_and_the_peak_is_a_setting():
     assert merged_params([("a.b", "1"), ("a.b", "2")], None) == {"a.b": "2"}
+    patterns = [("kernels.moe", "a"), ("kernels.gemm", "b"), ("kernels.moe", "c")]
+    assert merged_params(patterns, None) == {"kernels.moe": "a|c", "kernels.gemm": "b"}
     assert merged_params([], 4800.0) == {"hardware.peak_gbps": "4800.0"}

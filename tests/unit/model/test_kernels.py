@@ -94,15 +94,18 @@ NAMES: dict[KernelKind, tuple[str, ...]] = {
         "void internal::gemvx::kernel<int, int, __nv_bfloat16, float>(T1)",
         "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 7168u>(float *)",
         "_w8a8_triton_block_scaled_mm",
-        "bmm_E2m1_E2m1E2m1_Fp32_t128x8x512",
-        "bmm_Bfloat16_E2m1E2m1_Fp32_t128x16x256",
         "DeviceGemmFp4GemmSm100",
-        "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1",
+        "_matmul_ogs_NNT_bf16xbf16xbf16_16x256x128x1",
         "fused_a_gemm_kernel",
         "cublasLtMatmulKernel",
         "Cijk_Alik_Bljk_BBS_BH_MT128x128x64",
     ),
-    KernelKind.MOE_GEMM: ("fused_moe_kernel", "grouped_gemm_kernel"),
+    KernelKind.MOE_GEMM: (
+        "fused_moe_kernel",
+        "grouped_gemm_kernel",
+        "bmm_E2m1_E2m1E2m1_Fp32_t128x8x512",
+        "bmm_Bfloat16_E2m1E2m1_Fp32_t128x16x256",
+    ),
     KernelKind.GEMM_HELPER: ("splitKreduce_kernel", "void cublasLt::splitKreduce_kernel<32>(int)"),
     KernelKind.ATTENTION: (
         "flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64, 64, 4>>",
@@ -134,10 +137,7 @@ NAMES: dict[KernelKind, tuple[str, ...]] = {
         "reconstruct_exllama_4bit_kernel",
         "Code1x16Dequant",
         "Code2x8Dequant",
-        "nvfp4_paged_dequant_kernel",
-        "nvfp4_dequant_vectorized_kernel",
         "dequantFP8Kernel",
-        "convert_fp8_kernel",
         "dequantize_int4_kernel",
     ),
     KernelKind.GEMM_QUANT: (
@@ -163,6 +163,7 @@ NAMES: dict[KernelKind, tuple[str, ...]] = {
         "dequantize_mul_mat_vec_q4_0_cuda",
         "mul_mat_q<(ggml_type)12, 128, false>",
         "fused_moe_kernel_gptq_awq",
+        "_matmul_ogs_NNT_bf16xbf16xmxfp4_16x256x128x1",
     ),
     KernelKind.QUANTIZE: (
         "kQuantizeBlockwise<half, 4096, 4, 0, 0>",
@@ -199,6 +200,9 @@ NAMES: dict[KernelKind, tuple[str, ...]] = {
         "RopeQuantizeAppendPagedKVCacheKernel",
         "NVFP4QuantizeAppendPagedKVCacheKernel",
         "ConcatMLAKKernel",
+        "nvfp4_paged_dequant_kernel",
+        "nvfp4_dequant_vectorized_kernel",
+        "convert_fp8_kernel",
     ),
     KernelKind.MOE: (
         "topkGatingSoftmax",
@@ -455,6 +459,36 @@ def test_overrides_come_first_and_see_the_whole_name() -> None:
     mine = custom.classify("my_all_reduce<int>(float *)")
     assert (mine.kind, mine.op) == (KernelKind.CUSTOM_COMM, "AllReduce")
     assert custom.classify("ampere_sgemm_32x128_tn").kind is KernelKind.GEMM
+
+
+@pytest.mark.parametrize("kind", KernelKind)
+def test_a_pattern_gives_any_class(kind: KernelKind) -> None:
+    custom = Classifier([(kind.value, "^my_secret_kernel")])
+    assert custom.classify("my_secret_kernel<int>(float *)").kind is kind
+    assert custom.classify("your_secret_kernel").kind is KernelKind.UNCLASSIFIED
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        # The namespace says all-reduce, gemm or attention; the function does not.
+        ("void flashinfer::trtllm_mnnvl_allreduce::rmsNormLamport<half>(T1)", KernelKind.NORM),
+        ("void ns::allreduce::helper<int>(T1)", KernelKind.UNCLASSIFIED),
+        ("void deep_gemm::sm100_paged_mqa_logits<1u, 64u>(float*)", KernelKind.ATTENTION),
+        ("void nvfp4_attention_sm120::scaled_fp4_quant_kernel<128>(T1)", KernelKind.QUANTIZE),
+        # The word "dequantise" without weights that are expanded.
+        ("void vllm::gather_and_maybe_dequant_cache<half, 576>(T1)", KernelKind.KV_CACHE),
+        ("void k_get_rows<32, 2, &(dequantize_q4_0(void const*))>(T1)", KernelKind.COPY),
+        ("k::computeFP8DequantScaleKernel(float const**, long const*)", KernelKind.MOE),
+        ("void k_foo<&(dequantize_q4_0(void const*))>(T1)", KernelKind.UNCLASSIFIED),
+        # Words inside words.
+        ("fast_hadamard_kernel", KernelKind.UNCLASSIFIED),
+        ("_gemma_rmsnorm_kernel", KernelKind.NORM),
+        ("_engram_gate_kernel", KernelKind.UNCLASSIFIED),
+    ],
+)
+def test_the_function_decides_before_its_surroundings(name: str, kind: KernelKind) -> None:
+    assert classify(name).kind is kind
 
 
 def test_overrides_are_checked() -> None:

@@ -47,7 +47,7 @@ def test_j01_the_newer_wording(private, want):
 def test_j02_too_little_unused_memory_is_not_fragmentation():
     oom = parse_oom(new("16.00 GiB", "335.00 MiB"))
     assert oom is not None
-    assert oom.verdict() == "not fragmentation (335 MiB < 16 GiB)"
+    assert oom.verdict() == "not fragmentation (351 MB < 17.2 GB)"
 
 
 def test_j02_enough_unused_memory_is_possible_fragmentation():

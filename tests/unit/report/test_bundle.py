@@ -11,10 +11,10 @@ from dataclasses import replace
 import pytest
 
 from tests.diagnoses import DEQUANT
-from tracekit import analyses
 from tracekit.bundle.archive import ALWAYS, Part, archive, documents, figures, fitted
 from tracekit.bundle.readme import Compared, Repeated, SliceNote, readme, slice_line
 from tracekit.errors import UsageError
+from tracekit.model.chart import Axis, Bar, Chart, Panel, Role, Rows
 
 
 def noise(n, seed=0):
@@ -102,14 +102,14 @@ def test_documents_are_markdown_page_and_json_and_the_json_can_shrink():
     assert [r.split("up to ")[1].split(" rows")[0] for r in rows] == ["1,000", "100", "10", "0"]
 
 
-def test_figures_are_of_what_is_bad_and_can_be_drawn():
-    chosen = [analyses.load(name) for name in ("dequant_stall", "kv_fragmentation")]
-    bars = replace(chosen[0], plot=lambda frames, axes: axes.plot(frames["steps"]["dequant_ns"]))
-    (one,) = figures([bars, chosen[1]], DEQUANT)
-    assert one.name == "figure-dequant_stall.png"
+def test_figures_are_of_what_is_bad():
+    bar = Bar(0, 0, 1, Role.DEQUANTISATION)
+    chart = Chart("Steps", "", (Panel("Steps", Axis("t", "ns"), Rows(("a",)), (bar,)),))
+    charts = {"dequant_stall": chart, "kv_fragmentation": chart}
+    (one,) = figures(replace(DEQUANT, charts=charts))
+    assert (one.name, one.about) == ("figure-dequant_stall.png", "figure: Steps")
     assert one.content.startswith(b"\x89PNG")
-    assert figures([replace(bars, plot=lambda *_: None)], DEQUANT) == ()
-    assert figures([replace(bars, plot=None)], DEQUANT) == ()
+    assert figures(DEQUANT) == ()
 
 
 def note(**changes):

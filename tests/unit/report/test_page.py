@@ -12,15 +12,13 @@ import polars as pl
 import pytest
 
 from tests.diagnoses import CRITICAL, DEQUANT, NO_GPU, OPAQUE, STEPS
+from tracekit.model.chart import Axis, Bar, Chart, Panel, Role, Rows
 from tracekit.model.finding import Evidence
 from tracekit.model.table import Column, Table
 from tracekit.report.page import data as page_tables
 from tracekit.report.page import html
-from tracekit.report.page.charts import pictures
 from tracekit.report.page.data import evidence, script_json, tables
-from tracekit.report.page.svg import linear, log2, nice_ticks
 from tracekit.views.contention.windows import WINDOW
-from tracekit.views.overview.pictures import RUNS
 
 
 def data_of(text):
@@ -179,54 +177,17 @@ def test_tables_are_cut_shorter_before_the_page_grows_too_large(monkeypatch):
     assert (table["rows"], table["shown"]) == (40_000, 1_250)
 
 
-def runs(n_layers, n_blocks):
-    rows = [
-        (
-            0,
-            0,
-            layer,
-            "kv",
-            0,
-            5,
-            run,
-            n_blocks,
-            n_blocks,
-            run,
-            run,
-            run,
-            64 * (run + layer % 2),
-            64 * (run + layer % 2) + 64,
-        )
-        for layer in range(n_layers)
-        for run in range(n_blocks)
-    ]
-    return pl.DataFrame(rows, schema=RUNS, orient="row")
+def test_charts_follow_each_other_and_are_linked():
+    axis = Axis("time", "ns", low=0)
+    bars = Panel("Bars", axis, Rows(("<a>",)), (Bar(0, 0, 5, Role.COPY, label="5 ns"),))
+    charts = {n: Chart(f"Chart {n}", "How to read it.", (bars,)) for n in ("one", "two")}
+    text = html.render(replace(DEQUANT, charts=charts))
+    assert '<a href="#pictures">Charts</a>' in text
+    assert re.findall(r"<h3>(Chart \w+)</h3>", text) == ["Chart one", "Chart two"]
+    assert text.count('<svg class="chart"') == 2
+    assert "&lt;a&gt;" in text
 
 
-def test_kv_maps_are_drawn_for_layers_with_blocks():
-    [maps] = pictures(replace(DEQUANT, pictures={"kv_map": runs(14, 3)}))
-    assert (maps.title, len(maps.charts)) == ("KV cache addresses", 12)
-    assert "2 layers with longer runs are not shown" in maps.caption
-    assert "layer 0: 3 blocks in 3 runs" in maps.charts[0]
-    assert pictures(replace(DEQUANT, pictures={"kv_map": runs(2, 1)})) == ()
-
-
-def test_a_picture_needs_its_frame():
-    assert pictures(DEQUANT) == ()
-    assert pictures(NO_GPU) == ()
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "ticks"),
-    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0, 64, [0, 20, 40, 60]), (3, 3, [3])],
-)
-def test_ticks_are_round(low, high, ticks):
-    assert nice_ticks(low, high) == pytest.approx(ticks)
-
-
-def test_axes_place_values():
-    assert linear("t (ns)", 0, 8, str).frac(2) == 0.25
-    axis = log2("b (bytes)", 64, 1000, lambda v: f"{v:.0f}")
-    assert (axis.low, axis.high) == (64, 1024)
-    assert axis.frac(256) == pytest.approx(0.5)
-    assert [text for _, text in axis.ticks] == ["64", "128", "256", "512", "1024"]
+def test_without_a_chart_there_is_no_section_of_charts():
+    assert "#pictures" not in html.render(DEQUANT)
+    assert "#pictures" not in html.render(NO_GPU)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import polars as pl
 
 from tests.diagnoses import CRITICAL, DEQUANT
-from tracekit.report.page.timeline import COLOURS, timeline
-from tracekit.views.contention.windows import WINDOW
+from tracekit.model.chart import TRACK, Role, Track
+from tracekit.report.page.timeline import timeline
 from tracekit.views.overview.pictures import SAMPLES, WORK
 
 WORK_ROWS = [
@@ -17,7 +17,7 @@ WORK_ROWS = [
     (0, "communication", 13, 0, 1_000, 1_400, 400, 1, "comm", "ncclDevKernel"),
     (None, "steps", None, 2, 1_050, 1_450, 400, 1, "decode step=N", "decode step=3"),
 ]
-WINDOWS = [(0, 1_100, 1_200, 100, "AllReduce", "gemm", 0.5, 0.2, 1.0, False)]
+SPANS = [(0, 1_100, 1_200, "clash", "AllReduce with gemm"), (None, 1_000, 1_300, "call", "sync")]
 
 
 def drawn(**more):
@@ -50,27 +50,35 @@ def test_times_count_from_the_first_work():
 def test_kinds_have_the_colour_of_their_group():
     made = drawn()
     assert dict(made["kinds"]) == {
-        "gemm": COLOURS["matrix product"],
-        "elementwise": COLOURS["other compute"],
-        "comm": COLOURS["communication"],
-        "decode step=N": COLOURS["step"],
+        "gemm": "c2",
+        "elementwise": "c6",
+        "comm": "c1",
+        "decode step=N": "c8",
     }
-    labels = [label for label, _ in made["legend"]]
-    assert labels == ["communication", "matrix product", "other compute", "step"]
-
-
-def test_windows_follow_the_communication_of_their_gpu():
-    frames = {"allreduce_contention": {"windows": pl.DataFrame(WINDOWS, WINDOW, orient="row")}}
-    made = drawn(frames=frames)
-    assert [t["lane"] for t in made["tracks"]] == [
-        "steps",
-        "communication",
-        "contention windows",
-        "compute",
+    assert made["legend"] == [
+        ["communication", "c1"],
+        ["matrix product", "c2"],
+        ["other compute", "c6"],
+        ["step", "c8"],
     ]
-    window = made["tracks"][2]
-    assert (window["s"], window["d"]) == ([100], [100])
-    assert made["names"][window["w"][0]] == "AllReduce beside gemm"
+
+
+def test_tracks_of_analyses_follow_the_communication_of_their_gpu():
+    spans = pl.DataFrame(SPANS, TRACK, orient="row")
+    roles = {"clash": Role.WINDOW, "call": Role.HOST}
+    made = drawn(tracks=(Track("clashes", spans, roles, shaded=True),))
+    assert [(t["gpu"], t["lane"] or t["label"], t["shaded"]) for t in made["tracks"]] == [
+        (None, "steps", False),
+        (None, "clashes", True),
+        (0, "communication", False),
+        (0, "clashes", True),
+        (0, "compute", False),
+    ]
+    clash = made["tracks"][3]
+    assert (clash["s"], clash["d"]) == ([100], [100])
+    assert made["names"][clash["w"][0]] == "AllReduce with gemm"
+    assert made["kinds"][clash["k"][0]] == ["clash", "c9"]
+    assert ["call", "c10"] in made["legend"]
 
 
 def test_samples_are_permille_and_maxima_only_where_they_differ():

@@ -64,7 +64,7 @@ def test_payload_and_launch_are_joined(traced):
     row = collectives(traced(collective(ranks_export(1), 100, 200, size=4096))).row(0, named=True)
     assert (row["op"], row["bytes"], row["dtype"]) == ("AllReduce", 4096, "bf16")
     assert (row["comm"], row["grid"], row["launch_start_ns"]) == (f"0x{COMM:016x}", "24x1x1", 90)
-    assert (row["nranks"], row["nranks_at_least"], row["prov"]) == (None, 1, 0.8)
+    assert (row["nranks"], row["nranks_at_least"], row["provenance"]) == (None, 1, 0.8)
 
 
 def test_f04_generic_and_sendrecv_names_take_the_operation_of_the_call(traced):
@@ -91,7 +91,12 @@ def test_e10_no_nccl_ranges_leaves_sizes_and_ranks_unknown(traced):
     export = collective(ranks_export(1), 100, 200, described=False)
     trace = traced(export)
     row = collectives(trace).row(0, named=True)
-    assert (row["op"], row["bytes"], row["nranks"], row["prov"]) == ("AllReduce", None, None, 0.6)
+    assert (row["op"], row["bytes"], row["nranks"], row["provenance"]) == (
+        "AllReduce",
+        None,
+        None,
+        0.6,
+    )
     assert not collective_counts(trace).has_nccl_ranges
 
 
@@ -102,7 +107,7 @@ def test_c3_per_rank_sizes_are_multiplied_by_the_ranks(traced):
         export, 100, 200, op="AllGather", name="ncclDevKernel_AllGather_RING_LL", size=8 << 20
     )
     row = collectives(traced(export)).row(0, named=True)
-    assert (row["bytes"], row["nranks"], row["prov"], row["rank"]) == (64 << 20, 8, 1.0, 0)
+    assert (row["bytes"], row["nranks"], row["provenance"], row["rank"]) == (64 << 20, 8, 1.0, 0)
     algorithm = row["bytes"] / 200_000
     assert algorithm == pytest.approx(335.544, rel=1e-5)
     assert algorithm * bus_factor("AllGather", 8) == pytest.approx(293.601, rel=1e-5)
@@ -165,7 +170,7 @@ def test_kernels_of_unknown_calls_take_the_communicator_of_their_stream(traced):
     rows = collectives(traced(export)).sort("start_ns")
     assert rows["comm"].to_list() == [f"0x{COMM:016x}"] * 2 + ["~nccl#0"]
     assert rows["bytes"].to_list() == [1 << 20, None, None]
-    assert rows["prov"].to_list() == [0.8, 0.6, 0.6]
+    assert rows["provenance"].to_list() == [0.8, 0.6, 0.6]
 
 
 def test_i12_collective_described_twice_is_counted_once(traced):
@@ -178,7 +183,9 @@ def test_i12_collective_described_twice_is_counted_once(traced):
     trace = traced(export)
     rows = collectives(trace)
     assert rows.height == 10
-    assert rows.select("bytes", "nranks", "rank", "prov").unique().rows() == [(4096, 2, 1, 1.0)]
+    assert rows.select("bytes", "nranks", "rank", "provenance").unique().rows() == [
+        (4096, 2, 1, 1.0)
+    ]
     assert collective_counts(trace).n_host_calls == 10
 
 
@@ -189,7 +196,7 @@ def test_markers_alone_tell_size_and_ranks(traced):
     collective(export, 100, 150, name="ncclDevKernel_Generic_1", described=False)
     row = collectives(traced(export)).row(0, named=True)
     assert (row["op"], row["bytes"], row["dtype"], row["nranks"]) == ("AllGather", 4096, "f16", 4)
-    assert (row["comm"], row["rank"], row["prov"]) == ("~nccl#0", 3, 1.0)
+    assert (row["comm"], row["rank"], row["provenance"]) == ("~nccl#0", 3, 1.0)
 
 
 def grouped(n_calls: int, n_kernels: int):

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Export
+from tracekit.views.kv import address_map
+from tracekit.views.kv.address_map import RUNS, kv_map
 from tracekit.views.overview import pictures
-from tracekit.views.overview import pictures as kv_map_view
 from tracekit.views.overview.pictures import (
-    RUNS,
     SAMPLES,
     WORK,
-    kv_map,
     timeline_samples,
     timeline_work,
 )
@@ -122,16 +121,16 @@ def live(blocks):
     ],
 )
 def test_runs_are_consecutive_in_index_and_address(addresses, expected):
-    runs = kv_map_view._runs(live(addresses))
+    runs = address_map._runs(live(addresses))
     columns = ("first_block", "last_block", "start_addr", "end_addr")
     assert runs.select(columns).rows() == expected
 
 
 def test_every_kth_of_too_many_runs_is_kept(monkeypatch):
-    monkeypatch.setattr(kv_map_view, "MOST_RUNS", 10)
-    runs = kv_map_view._runs(live(range(0, 50, 2)))
+    monkeypatch.setattr(address_map, "MOST_RUNS", 10)
+    runs = address_map._runs(live(range(0, 50, 2)))
     runs = runs.with_columns(pl.lit(0).alias("pool"), pl.lit(0).alias("gpu"))
-    kept = kv_map_view._few(runs)
+    kept = address_map._few(runs)
     assert kept["run"].to_list() == list(range(0, 25, 3))
     assert kept["position"].to_list() == list(range(0, 25, 3))
     assert set(kept["n_runs"]) == set(kept["n_blocks"]) == {25}

@@ -11,12 +11,12 @@ import polars as pl
 
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import count_of, duration, share, threshold
 
 __all__ = [
     "FEW",
     "UNCLASSIFIED_LIMIT",
     "all_of",
-    "amount",
     "few_ok",
     "hint",
     "limits",
@@ -27,10 +27,8 @@ __all__ = [
     "op_slug",
     "opaque_caveat",
     "partner_name",
-    "pct",
     "share_of",
     "source_note",
-    "time",
     "together",
     "unmatched",
     "whose",
@@ -91,35 +89,6 @@ def partner_name(kind: str | None) -> str:
     return _PARTNERS.get(kind, f"{kind.replace('_', ' ')} kernels")
 
 
-def time(ns: float | None, unknown: str = "unknown") -> str:
-    """Return a duration in ns with three digits and a fitting unit, `unknown` for None."""
-    if ns is None:
-        return unknown
-    for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-        if abs(ns) >= factor:
-            return f"{_digits(ns / factor)} {unit}"
-    return f"{ns:.0f} ns"
-
-
-def pct(frac: float | None, decimals: int | None = None) -> str:
-    """Return a share as percent: two digits below 1 % so that a threshold can be compared."""
-    if frac is None:
-        return "unknown"
-    value = frac * 100
-    if decimals is None:
-        decimals = 0 if value >= 10 else 1 if value >= 1 else 2
-    return f"{value:.{decimals}f} %"
-
-
-def _digits(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def amount(n: int, what: str) -> str:
-    """Return ``1 collective``, ``2 collectives``."""
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
 def whose(frames: Frames, comm: str) -> str:
     """Return which communicator is meant, nothing when there is only one."""
     known = frames["communicators"]["comm"].n_unique()
@@ -136,14 +105,14 @@ def no_collectives(analysis: str, facts: Row) -> Finding:
             id=f"{analysis}/hidden",
             level=Level.UNKNOWN,
             title="no collectives visible, but "
-            f"{pct(opaque / max(facts['busy_ns'], 1))} of busy time is inside opaque CUDA graphs",
+            f"{share(opaque / max(facts['busy_ns'], 1))} of busy time is inside opaque CUDA graphs",
             missing=(Missing("the kernels inside CUDA graphs", ("graph_nodes",)),),
         )
     if unclassified >= UNCLASSIFIED_LIMIT:
         return Finding(
             id=f"{analysis}/unclassified",
             level=Level.UNKNOWN,
-            title=f"no collectives recognised, but {pct(unclassified)} of kernel time has names"
+            title=f"no collectives recognised, but {share(unclassified)} of kernel time has names"
             " that no rule knows",
             missing=(Missing("a class for those names: --param kernels.custom_comm=REGEX"),),
         )
@@ -155,7 +124,7 @@ def only_point_to_point(analysis: str, facts: Row) -> Finding:
     return Finding(
         id=f"{analysis}/point_to_point",
         level=Level.UNKNOWN,
-        title=f"{amount(facts['n_comm_kernels'], 'communication kernel')}, all of them sends and"
+        title=f"{count_of(facts['n_comm_kernels'], 'communication kernel')}, all of them sends and"
         " receives: not judged, because only collectives meet all ranks in one order",
     )
 
@@ -182,8 +151,8 @@ def opaque_caveat(facts: Row) -> tuple[str, ...]:
     busy = max(facts["busy_ns"], 1)
     low, high = facts["comm_ns"] / busy, (facts["comm_ns"] + opaque) / busy
     return (
-        f"{pct(opaque / busy)} of busy time is inside opaque CUDA graphs: communication is at least"
-        f" {pct(low)} of busy time and up to {pct(high)}.",
+        f"{share(opaque / busy)} of busy time is inside opaque CUDA graphs: communication is at"
+        f" least {share(low)} of busy time and up to {share(high)}.",
     )
 
 
@@ -227,8 +196,8 @@ def _unmatched_title(what: str, status: str, own: pl.DataFrame) -> str:
     first = own.row(0, named=True)
     ranks = f"{first['n_ranks']} of {first['nranks']} ranks have device activity"
     why = ranks if status in ("one rank", "missing ranks") and first["nranks"] else _REASONS[status]
-    several = f" for {amount(own.height, 'communicator')}" if own.height > 1 else ""
-    kernels = amount(int(own["n_kernels"].sum()), "communication kernel")
+    several = f" for {count_of(own.height, 'communicator')}" if own.height > 1 else ""
+    kernels = count_of(int(own["n_kernels"].sum()), "communication kernel")
     return f"{what} unknown{several}: {why}; {kernels} not judged"
 
 
@@ -295,9 +264,9 @@ def share_of(group: str | None, time_ns: float | None) -> str:
         time_ns: Length in ns, None when unknown.
     """
     if group is None or group == CAPTURE:
-        length = "time" if time_ns is None else time(time_ns)
+        length = "time" if time_ns is None else duration(time_ns)
         return f"the {length} from first to last device work"
-    length = "" if time_ns is None else f"{time(time_ns)} of "
+    length = "" if time_ns is None else f"{duration(time_ns)} of "
     return f'the {length}device time in steps "{group}"'
 
 
@@ -305,7 +274,9 @@ def all_of(facts: Row, time_ns: float | None) -> str:
     """Return what a share of everything is of: all steps, or the span of device work."""
     if not facts["has_steps"]:
         return share_of(None, time_ns)
-    return "the device time in all steps" + ("" if time_ns is None else f", {time(time_ns)} a rank")
+    return "the device time in all steps" + (
+        "" if time_ns is None else f", {duration(time_ns)} a rank"
+    )
 
 
 def limits(warn: float | None, critical: float | None, *, ratio: bool = False) -> str:
@@ -317,15 +288,15 @@ def limits(warn: float | None, critical: float | None, *, ratio: bool = False) -
         ratio: Whether the number is a ratio.
     """
     words = (("warn", warn), ("critical", critical))
-    said = [(w, f"{v:g}x" if ratio else f"{100 * v:g} %") for w, v in words if v is not None]
-    return ", ".join(f"{word} from {value}" for word, value in said)
+    unit = "x" if ratio else "1"
+    return ", ".join(f"{word} from {threshold(v, unit)}" for word, v in words if v is not None)
 
 
 def hint(title: str, n: int, confidence: Confidence) -> str:
     """Return the headline, marked as a hint where it rests on a handful of collectives."""
     if n >= FEW or confidence.value >= LOW_CONFIDENCE:
         return title
-    return f"hint, from {amount(n, 'collective')} only: {title}"
+    return f"hint, from {count_of(n, 'collective')} only: {title}"
 
 
 def together(frames: Frames, comm: str, own_ns: int) -> str:
@@ -347,8 +318,8 @@ def together(frames: Frames, comm: str, own_ns: int) -> str:
         ("queueing", "queueing"),
         ("slower transfers", "slower"),
     )
-    said = [f"{words} {time(row[f'{name}_ns'] or None, 'none')}" for words, name in parts]
+    said = [f"{words} {duration(row[f'{name}_ns'] or None, 'none')}" for words, name in parts]
     return (
         "Do not add findings up: on this communicator all together put at most"
-        f" {time(row['together_ns'])} at stake, each moment counted once ({', '.join(said)})."
+        f" {duration(row['together_ns'])} at stake, each moment counted once ({', '.join(said)})."
     )

@@ -9,14 +9,14 @@ very transfers tell lack of bandwidth from lack of SMs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from tracekit.analyses._collectives import tables
+from tracekit.analyses.allreduce_contention.chart import chart, tracks
 from tracekit.analyses.allreduce_contention.verdict import verdict
 from tracekit.trace import Trace
-from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.trace.analysis import Analysis, param
 from tracekit.views.collectives.facts import comm_facts, raw_durations
 from tracekit.views.collectives.kernels import peer_copies
 from tracekit.views.collectives.matching import matching
@@ -79,26 +79,6 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     }
 
 
-def plot(frames: Frames, axes: Any) -> None:
-    """Draw the slowdown of each group of like collectives with its interval, a colour a partner."""
-    order = ["op", "bytes", "partner"]
-    rows = frames["groups"].drop_nulls("slowdown_ratio").sort(order, nulls_last=True)
-    names = [f"{op or 'collective'} {(b or 0) / 1e6:,.3g} MB" for op, b in rows[order[:2]].rows()]
-    labels = [f"{n}\nbeside {p}" for n, p in zip(names, rows["partner"], strict=True)]
-    for partner in rows["partner"].unique().sort():
-        own = [i for i, p in enumerate(rows["partner"]) if p == partner]
-        value, low, high = (
-            rows[c].gather(own).to_numpy()
-            for c in ("slowdown_ratio", "slowdown_lo_ratio", "slowdown_hi_ratio")
-        )
-        beside = [labels[i] for i in own]
-        axes.errorbar(value, beside, xerr=[value - low, high - value], fmt="o", capsize=3)
-    if rows.height:
-        axes.axvline(1.0, color="black", linestyle="--", linewidth=1)
-        axes.invert_yaxis()
-    axes.set_xlabel("transfer beside other work / transfer alone (x), with 95 % interval")
-
-
 ANALYSIS = Analysis(
     name="allreduce_contention",
     question="Do collectives get slower while other work uses the GPU, and for want of what?",
@@ -122,5 +102,6 @@ ANALYSIS = Analysis(
     ),
     compute=compute,
     verdict=verdict,
-    plot=plot,
+    chart=chart,
+    tracks=tracks,
 )

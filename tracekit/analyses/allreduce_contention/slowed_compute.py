@@ -7,9 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._collectives.wording import limits, partner_name, pct, share_of, time
+from tracekit.analyses._collectives.wording import limits, partner_name, share_of
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import duration, ratio, share
 
 __all__ = ["slowed"]
 
@@ -37,30 +38,34 @@ def slowed(frames: Frames, facts: Row, params: Any) -> tuple[Finding, ...]:
     rows = frames["slowed_compute"].filter(pl.col("slowdown_lo_ratio") >= params.slower_ratio)
     span = facts["span_ns"] or 0
     excess = int(rows["excess_ns"].sum())
-    share = excess / span if span else 0.0
-    if share < params.warn_frac:
+    excess_frac = excess / span if span else 0.0
+    if excess_frac < params.warn_frac:
         return ()
     hidden = int(rows["hidden_ns"].sum())
     of = share_of(None, span)
-    return (_slowed(rows.row(0, named=True), (excess, hidden), share, of, params),)
+    return (_slowed(rows.row(0, named=True), (excess, hidden), excess_frac, of, params),)
 
 
-def _slowed(worst: Row, times: tuple[int, int], share: float, of: str, params: Any) -> Finding:
+def _slowed(
+    worst: Row, times: tuple[int, int], excess_frac: float, of: str, params: Any
+) -> Finding:
     excess, hidden = times
     n = min(worst["n_inside"], worst["n_outside"])
-    large = worst["slowdown_lo_ratio"] >= params.critical_ratio and share >= params.critical_frac
+    large = (
+        worst["slowdown_lo_ratio"] >= params.critical_ratio and excess_frac >= params.critical_frac
+    )
     return Finding(
         id="allreduce_contention/slowed_compute",
         level=Level.CRITICAL if large and hidden <= excess else Level.WARN,
-        title=f"{partner_name(worst['kind'])} take {worst['slowdown_ratio']:.2f}x as long inside"
-        f" collectives ({time(worst['outside_ns'])} alone, {time(worst['inside_ns'])} beside):"
-        f" {time(excess)} more, {pct(share)} of {of}",
-        metrics=_metrics(worst, times, share, of, n, params),
+        title=f"{partner_name(worst['kind'])} take {ratio(worst['slowdown_ratio'])} as long inside"
+        f" collectives ({duration(worst['outside_ns'])} alone, {duration(worst['inside_ns'])}"
+        f" overlapping): {duration(excess)} more, {share(excess_frac)} of {of}",
+        metrics=_metrics(worst, times, excess_frac, of, n, params),
         at_stake_ns=excess,
-        at_stake_frac=share,
+        at_stake_frac=excess_frac,
         at_stake_of=of,
         confidence=Confidence(
-            n=n, n_hi=OBSERVATIONS_FOR_SURE, prov=0.6, why="collectives recognised by name"
+            n=n, n_hi=OBSERVATIONS_FOR_SURE, provenance=0.6, why="collectives recognised by name"
         ),
         advice=_advice(excess, hidden),
         caveats=(
@@ -79,11 +84,11 @@ def _slowed(worst: Row, times: tuple[int, int], share: float, of: str, params: A
 
 
 def _metrics(
-    worst: Row, times: tuple[int, int], share: float, of: str, n: int, params: Any
+    worst: Row, times: tuple[int, int], excess_frac: float, of: str, n: int, params: Any
 ) -> tuple[Metric, ...]:
     excess, hidden = times
     gates = limits(params.warn_frac, params.critical_frac)
-    ratio = limits(params.slower_ratio, params.critical_ratio, ratio=True)
+    lower_end = limits(params.slower_ratio, params.critical_ratio, ratio=True)
     return (
         Metric(
             "slowdown_ratio",
@@ -92,12 +97,14 @@ def _metrics(
             worst["slowdown_lo_ratio"],
             worst["slowdown_hi_ratio"],
             n,
-            f"slowdown: median inside over outside; level needs its lower end: {ratio}",
+            f"slowdown: median inside over outside; level needs its lower end: {lower_end}",
         ),
         Metric(
             "excess_ns", excess, "ns", n=worst["n_inside"], doc="excess over the median outside"
         ),
-        Metric("excess_frac", share, "1", doc=f"excess, of {of}; level needs this too: {gates}"),
+        Metric(
+            "excess_frac", excess_frac, "1", doc=f"excess, of {of}; level needs this too: {gates}"
+        ),
         Metric("hidden_ns", hidden, "ns", doc="hidden: communication meanwhile"),
     )
 
@@ -105,11 +112,11 @@ def _metrics(
 def _advice(excess: int, hidden: int) -> str:
     if hidden > excess:
         return (
-            f"The overlap still pays: it hides {time(hidden)} of communication for {time(excess)}"
-            " of slower work. Fewer channels for the collective, or overlapping it with work that"
-            " needs less memory, may win part of that back."
+            f"The overlap still pays: it hides {duration(hidden)} of communication for"
+            f" {duration(excess)} of slower work. Fewer channels for the collective, or overlapping"
+            " it with work that needs less memory, may win part of that back."
         )
     return (
-        f"The overlap does not pay: it hides {time(hidden)} of communication and costs"
-        f" {time(excess)}. Run the collective after this work, or give it fewer channels."
+        f"The overlap does not pay: it hides {duration(hidden)} of communication and costs"
+        f" {duration(excess)}. Run the collective after this work, or give it fewer channels."
     )

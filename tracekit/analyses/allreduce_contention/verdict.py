@@ -9,7 +9,6 @@ import polars as pl
 
 from tracekit.analyses._collectives.wording import (
     all_of,
-    amount,
     few_ok,
     hint,
     missing_sizes,
@@ -18,8 +17,6 @@ from tracekit.analyses._collectives.wording import (
     op_name,
     op_slug,
     opaque_caveat,
-    pct,
-    time,
     together,
     unmatched,
     whose,
@@ -32,13 +29,13 @@ from tracekit.analyses.allreduce_contention.wording import (
     groups_of,
     loss_felt,
     lost_of,
-    message,
     metrics,
     partner_words,
     slowdown_range,
 )
 from tracekit.model.finding import Evidence, Finding, Level, Missing
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import bounds, count_of, duration, rate, ratio, share
 
 __all__ = ["nothing_to_compare", "unharmed", "verdict"]
 
@@ -126,21 +123,23 @@ def _title(frames: Frames, comm: Row, row: Row) -> str:
     slowdown, doubt = slowdown_range(frames, row)
     return (
         f"{op_name(row['op'])}{whose(frames, comm['comm'])} is {slowdown} slower while"
-        f" {partner_words(row)} run{doubt}: {_cause(row)}; {time(row['lost_ns'])} lost,"
-        f" {pct(row['lost_frac'])} of {lost_of(row)}{_all_work(row)}"
+        f" {partner_words(row)} run{doubt}: {_cause(row)}; {duration(row['lost_ns'])} lost,"
+        f" {share(row['lost_frac'], 'unknown')} of {lost_of(row)}{_all_work(row)}"
     )
 
 
 def _all_work(row: Row) -> str:
     """The share that decides the level, where other kinds of work add to it."""
     own, every = row["lost_frac"] or 0.0, row["comm_lost_frac"] or 0.0
-    return f" ({pct(every)} with all kinds of work beside)" if pct(every) != pct(own) else ""
+    return f" ({share(every)} with all kinds of work beside)" if share(every) != share(own) else ""
 
 
 def _cause(row: Row) -> str:
-    dram, link = pct(row["dram_cont_frac"]), pct(row["link_cont_frac"])
+    dram, link = (share(row[f"{c}_cont_frac"], "unknown") for c in ("dram", "link"))
     if row["mechanism"] == "bandwidth":
-        return f"memory bandwidth (DRAM {dram} busy, alone {pct(row['dram_base_frac'])})"
+        return (
+            f"memory bandwidth (DRAM {dram} busy, alone {share(row['dram_base_frac'], 'unknown')})"
+        )
     if row["mechanism"] == "link":
         return f"the GPU link is full ({link} busy)"
     if row["mechanism"] != "SM/scheduling":
@@ -148,13 +147,17 @@ def _cause(row: Row) -> str:
     if row["sms_cont_frac"] is None:
         room = f"DRAM {dram}, link {link} busy"
         return f"they share SMs, by elimination: memory and link have room ({room})"
-    sms = f"SMs {pct(row['sms_cont_frac'])} in use, alone {pct(row['sms_base_frac'])}"
+    sms = (
+        f"SMs {share(row['sms_cont_frac'])} in use, alone {share(row['sms_base_frac'], 'unknown')}"
+    )
     return f"they share SMs, not bandwidth ({sms}; DRAM {dram}, link {link} busy)"
 
 
 def _advice(frames: Frames, row: Row, params: Any) -> str:
     op, partners = op_name(row["op"]), partner_words(row)
-    won = f"Without the overlap at most {time(row['lost_ns'])} of transfer time is won, less what"
+    won = (
+        f"Without the overlap at most {duration(row['lost_ns'])} of transfer time is won, less what"
+    )
     won += f" the {partners} then delay."
     if row["mechanism"] == "bandwidth":
         return (
@@ -184,7 +187,7 @@ def _of_sizes(frames: Frames, row: Row, params: Any) -> str:
     spared = rows.filter(pl.col("slowdown_lo_ratio") < params.slower_ratio)
     if spared.is_empty():
         return " Every message size is slowed, so cutting messages up would not avoid it."
-    sizes = ", ".join(message(size) for size in spared["bytes"].unique(maintain_order=True))
+    sizes = ", ".join(size(size) for size in spared["bytes"].unique(maintain_order=True))
     return f" Not slowed for sure: {sizes}."
 
 
@@ -200,7 +203,7 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     peak, reached = facts["link_peak_gbps"], row["busbw_base_gbps"]
     if peak is not None and reached is not None and reached > peak:
         notes.append(
-            f"Bus bandwidth above the link's {peak:.0f} GB/s: in-network reduction possible."
+            f"Bus bandwidth above the link's {rate(peak * 1e9)}: in-network reduction possible."
         )
     groups = frames["groups"].filter(pl.col("comm") == row["comm"])
     if groups["subsample"].any():
@@ -213,7 +216,9 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
             "Message sizes are unknown: collectives of one kernel and grid are taken as alike."
         )
     if facts["mad_ns"]:
-        notes.append(f"Differences below {3 * facts['mad_ns']:.0f} ns between ranks count as zero.")
+        notes.append(
+            f"Differences below {duration(3 * facts['mad_ns'])} between ranks count as zero."
+        )
     return (*notes, *opaque_caveat(facts))
 
 
@@ -221,10 +226,10 @@ def _felt(frames: Frames, row: Row) -> str:
     """How much of the loss something waited for."""
     felt = loss_felt(frames, row)
     if felt >= row["lost_ns"] // 2:
-        return f"{time(felt)} of the loss was seen to hold up other work or the host."
+        return f"{duration(felt)} of the loss was seen to hold up other work or the host."
     return (
-        f"Lost is transfer time; {time(felt or None, 'none')} of it was seen to hold up other work"
-        " or the host in this recording. The run gets shorter only where something waits."
+        f"Lost is transfer time; {duration(felt or None, 'none')} of it was seen to delay other"
+        " work or the host in this recording. The run gets shorter only where something waits."
     )
 
 
@@ -248,13 +253,13 @@ def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: 
     """Return the verdict on a communicator that other work does not slow."""
     first = rows.sort("n_cont", descending=True, maintain_order=True).row(0, named=True)
     op = op_name(first["op"])
-    interval = f"[{first['slowdown_lo_ratio']:.2f}, {first['slowdown_hi_ratio']:.2f}]"
+    interval = bounds(first["slowdown_lo_ratio"], first["slowdown_hi_ratio"], "x")
     return Finding(
         id=f"{NAME}/unharmed" + ("" if frames["communicators"].height == 1 else f"-{comm['comm']}"),
         level=Level.OK,
         title=f"{op}{whose(frames, comm['comm'])} is not slower beside {partner_words(first)}:"
-        f" transfer {first['slowdown_ratio']:.2f}x {interval},"
-        f" {amount(first['n_cont'], 'collective')} against {first['n_base']} alone",
+        f" transfer {ratio(first['slowdown_ratio'])} {interval},"
+        f" {count_of(first['n_cont'], 'collective')} against {first['n_base']} alone",
         metrics=metrics(frames, first, params),
         confidence=confidence(facts, comm, first),
         caveats=opaque_caveat(facts),
@@ -276,9 +281,11 @@ def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
         return Finding(
             id=f"{NAME}/no_overlap{suffix}",
             level=Level.OK,
-            title=f"none of {amount(comm['n_matched'], 'collective')}{whose(frames, comm['comm'])}"
-            " ran beside other work",
-            confidence=confidence(facts, comm, {"n_cont": comm["n_matched"], "prov": comm["prov"]}),
+            title=f"none of {count_of(comm['n_matched'], 'collective')}"
+            f"{whose(frames, comm['comm'])} overlapped other work",
+            confidence=confidence(
+                facts, comm, {"n_cont": comm["n_matched"], "provenance": comm["provenance"]}
+            ),
             caveats=opaque_caveat(facts),
             scope=scope,
             evidence=evidence,

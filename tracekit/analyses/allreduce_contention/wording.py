@@ -11,6 +11,7 @@ from tracekit.analyses._collectives.wording import limits, partner_name, share_o
 from tracekit.model.finding import Confidence, Evidence, Metric
 from tracekit.model.kernels import classify
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import ratio, size, span
 
 __all__ = [
     "NAME",
@@ -19,7 +20,6 @@ __all__ = [
     "groups_of",
     "loss_felt",
     "lost_of",
-    "message",
     "metrics",
     "partner_words",
     "slowdown_range",
@@ -27,10 +27,10 @@ __all__ = [
 
 NAME = "allreduce_contention"
 OBSERVATIONS_FOR_SURE = 20
-SHARED_GPU_COV = 0.5
+SHARED_GPU_COVERAGE = 0.5
+UNSIZED = "unknown size"
 UNCERTAIN_RATIO = 2.0
 """A slowdown whose interval spans this factor is uncertain."""
-MIB = 1 << 20
 Row = Mapping[str, Any]
 _GROUP_COLUMNS = {
     "bytes": "bytes",
@@ -66,15 +66,6 @@ def lost_of(row: Row) -> str:
     return share_of(row["lost_group"], row["lost_of_ns"])
 
 
-def message(size: int | None) -> str:
-    """Return a message size in words: "16 MiB"."""
-    if size is None:
-        return "unknown size"
-    if size >= MIB and size % MIB == 0:
-        return f"{size // MIB} MiB"
-    return f"{size / 1024:.3g} KiB" if size >= 1024 else f"{size} B"
-
-
 def groups_of(frames: Frames, row: Row) -> pl.DataFrame:
     """Return the judged groups of one mechanism."""
     op = pl.col("op").eq_missing(pl.lit(row["op"], pl.String))
@@ -94,23 +85,24 @@ def slowdown_range(frames: Frames, row: Row) -> tuple[str, str]:
     unsure = pl.col("slowdown_hi_ratio") >= UNCERTAIN_RATIO * pl.col("slowdown_lo_ratio")
     sure = sorted(rows.filter(~unsure)["slowdown_ratio"].to_list())
     if not sure:
-        low, high = row["slowdown_lo_ratio"], row["slowdown_hi_ratio"]
-        return f"{row['slowdown_ratio']:.2f}x", f" (uncertain: {low:.2f}x to {high:.2f}x)"
-    low, high = f"{sure[0]:.2f}x", f"{sure[-1]:.2f}x"
+        return ratio(row["slowdown_ratio"]), f" (uncertain: {_interval(row)})"
     doubts = [
-        f"{message(r['bytes'])} uncertain, {r['slowdown_lo_ratio']:.2f}x to"
-        f" {r['slowdown_hi_ratio']:.2f}x from n={r['n_cont']}"
+        f"{size(r['bytes'], UNSIZED)} uncertain, {_interval(r)} from n={r['n_cont']}"
         for r in rows.filter(unsure).iter_rows(named=True)
     ]
     doubt = f" ({'; '.join(doubts[:2])})" if doubts else ""
-    return low if low == high else f"{low} to {high}", doubt
+    return span(sure[0], sure[-1], "x"), doubt
+
+
+def _interval(row: Row) -> str:
+    return span(row["slowdown_lo_ratio"], row["slowdown_hi_ratio"], "x")
 
 
 def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
     """Return the numbers of one mechanism, most important first."""
     groups = groups_of(frames, row)
     sizes = groups["bytes"].n_unique()
-    over = f"{sizes} sizes pooled" if sizes > 1 else message(row["heaviest_bytes"])
+    over = f"{sizes} sizes pooled" if sizes > 1 else size(row["heaviest_bytes"], UNSIZED)
     each = n_of_sizes(groups) if sizes > 1 else ""
     return (
         Metric(
@@ -138,7 +130,7 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             "ns",
             doc="lost felt: of lost, seen to hold up other work or the host",
         ),
-        *_sampled(row, message(row["heaviest_bytes"])),
+        *_sampled(row, size(row["heaviest_bytes"], UNSIZED)),
         *_suffixes(frames, row),
     )
 
@@ -158,11 +150,11 @@ def n_of_sizes(groups: pl.DataFrame) -> str:
     return f", {counts.pop()} each" if len(counts) == 1 else ""
 
 
-def _sampled(row: Row, size: str) -> tuple[Metric, ...]:
+def _sampled(row: Row, of_size: str) -> tuple[Metric, ...]:
     """The numbers of the message size that lost most."""
     beside = row["busbw_cont_gbps"]
-    traffic = None if beside is None else f"{2 * beside:.0f} to {3 * beside:.0f} GB/s"
-    own = f"memory traffic of its own, {size}: 2 to 3 x bus bandwidth beside"
+    traffic = None if beside is None else span(2 * beside, 3 * beside, "GB/s")
+    own = f"memory traffic of its own, {of_size}: 2 to 3 x bus bandwidth beside"
     numbers = (
         ("dram_beside_frac", row["dram_cont_frac"], "1", "DRAM beside, read + write"),
         ("dram_alone_frac", row["dram_base_frac"], "1", "DRAM alone, read + write"),
@@ -172,7 +164,9 @@ def _sampled(row: Row, size: str) -> tuple[Metric, ...]:
         ("bus_bandwidth_alone_gbps", row["busbw_base_gbps"], "GB/s", "bus bandwidth alone"),
         ("bus_bandwidth_beside_gbps", beside, "GB/s", "bus bandwidth beside"),
     )
-    found = [Metric(name, value, unit, doc=f"{doc}, {size}") for name, value, unit, doc in numbers]
+    found = [
+        Metric(name, value, unit, doc=f"{doc}, {of_size}") for name, value, unit, doc in numbers
+    ]
     return (*found, Metric("memory_traffic", traffic, doc=own))
 
 
@@ -190,15 +184,15 @@ def confidence(facts: Row, comm: Row, row: Row) -> Confidence:
     whole = comm["n_kernels"] / max(comm["n_ranks"], 1)
     matched = min(1.0, comm["n_matched"] / max(whole, 1))
     shared = facts["n_shared_gpus"] > 0
-    why = [source_note(facts)] if row["prov"] < 1 else []
-    why += ["clocks of several reports aligned on collectives"] if comm["clk"] < 1 else []
+    why = [source_note(facts)] if row["provenance"] < 1 else []
+    why += ["clocks of several reports aligned on collectives"] if comm["clock"] < 1 else []
     why += ["processes take turns on one GPU"] if shared else []
     why += ["few observations"] if row["n_cont"] < OBSERVATIONS_FOR_SURE else []
     return Confidence(
-        cov=min(matched, SHARED_GPU_COV) if shared else matched,
+        coverage=min(matched, SHARED_GPU_COVERAGE) if shared else matched,
         n=row["n_cont"],
         n_hi=OBSERVATIONS_FOR_SURE,
-        prov=row["prov"],
-        clk=comm["clk"],
+        provenance=row["provenance"],
+        clock=comm["clock"],
         why="; ".join(why),
     )

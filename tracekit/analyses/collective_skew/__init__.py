@@ -8,14 +8,14 @@ but finds no room on its GPU, is told apart from both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import polars as pl
 
 from tracekit.analyses._collectives import tables
+from tracekit.analyses.collective_skew.chart import chart, time_parts
 from tracekit.analyses.collective_skew.verdict import verdict
 from tracekit.trace import Trace
-from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.trace.analysis import Analysis, param
 from tracekit.views.collectives.facts import comm_facts, raw_durations
 from tracekit.views.collectives.matching import matching
 from tracekit.views.contention.loss import held_up
@@ -73,16 +73,6 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     }
 
 
-def plot(frames: Frames, axes: Any) -> None:
-    """Draw the median wait of each rank, one bar a rank and step group."""
-    rows = frames["rank_waits"].with_columns(
-        pl.concat_str("rank", "step_group", separator="\n", ignore_nulls=True).alias("label")
-    )
-    axes.barh(rows["label"].to_list(), (rows["wait_median_ns"] / 1e3).to_list(), height=0.6)
-    axes.invert_yaxis()
-    axes.set_xlabel("median wait per collective (us)")
-
-
 ANALYSIS = Analysis(
     name="collective_skew",
     question="Do ranks wait for each other in collectives, and what makes the late one late?",
@@ -102,5 +92,6 @@ ANALYSIS = Analysis(
     ),
     compute=compute,
     verdict=verdict,
-    plot=plot,
+    chart=chart,
+    time_parts=time_parts,
 )

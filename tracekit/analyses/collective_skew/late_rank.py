@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tracekit.analyses._collectives.wording import partner_name, pct
+from tracekit.analyses._collectives.wording import partner_name
 from tracekit.trace.analysis import Frames
 from tracekit.views.waiting.lateness import HOST_LATE, IDLE, QUEUED
+from tracekit.wording.numbers import share, threshold
 
 __all__ = ["ONE_RANK_LATE", "Late", "advice", "cause", "late_ranks"]
 
@@ -62,8 +63,8 @@ def late_ranks(frames: Frames, row: Row) -> Late:
         return Late()
     ranks = rows.unique("late_rank_id", maintain_order=True)
     total, worst = int(ranks["late_ns"].sum()), ranks.row(0, named=True)
-    share = worst["late_ns"] / total if total else None
-    if share is not None and share >= ONE_RANK_LATE:
+    late_frac = worst["late_ns"] / total if total else None
+    if late_frac is not None and late_frac >= ONE_RANK_LATE:
         rows, total = rows.filter(pl.col("late_rank_id") == worst["late_rank_id"]), worst["late_ns"]
     causes = rows.group_by("what").agg(pl.col("extra_ns").sum())
     causes = causes.sort(["extra_ns", "what"], descending=[True, False])
@@ -72,7 +73,7 @@ def late_ranks(frames: Frames, row: Row) -> Late:
     waits = _same(frames["rank_waits"], row, _BY).filter(pl.col("rank") == worst["late_rank"])
     return Late(
         rank=worst["late_rank"],
-        share=share,
+        share=late_frac,
         n_last=int(waits["n_last"].sum()),
         n=int(waits["n"].sum()),
         what=top["what"] if known else None,
@@ -96,10 +97,10 @@ def _moves(frames: Frames, row: Row) -> bool:
 
 def cause(late: Late) -> str:
     """Return who is late and why, for a headline."""
-    most = f"whoever is late ({late.rank} most: {pct(late.share)})"
+    most = f"whoever is late ({late.rank} most: {share(late.share)})"
     who = f"{late.rank} is late" if late.named else most
     of = f"{late.rank}'s lateness" if late.named else "all ranks' lateness"
-    return f"{who}: {_reason(late)} ({pct(late.extra)} of {of})"
+    return f"{who}: {_reason(late)} ({share(late.extra)} of {of})"
 
 
 def _reason(late: Late) -> str:
@@ -119,7 +120,7 @@ def advice(late: Late) -> str:
     also = ""
     if late.what != IDLE and late.idle >= ALSO_FRAC:
         also = (
-            f" Another {pct(late.idle)}: it idles although work was launched; look for waits on"
+            f" Another {share(late.idle)}: it idles although work was launched; look for waits on"
             " events of another stream."
         )
     return f"{_who(late)} {_remedy(late)}{also}"
@@ -131,8 +132,8 @@ def _who(late: Late) -> str:
     moves = "; in other step groups another rank" if late.moves else ""
     return (
         f"The ranks take turns being late ({late.rank} last at {late.n_last} of {late.n}, with"
-        f" {pct(late.share)} of the lateness{moves}): below {pct(ONE_RANK_LATE)} it is jitter, not"
-        " one slow rank."
+        f" {share(late.share)} of the lateness{moves}): below {threshold(ONE_RANK_LATE, '1')} it"
+        " is jitter, not one slow rank."
     )
 
 

@@ -10,25 +10,23 @@ import polars as pl
 from tracekit.analyses._collectives.wording import (
     FEW,
     all_of,
-    amount,
     limits,
     op_name,
     op_slug,
     partner_name,
-    pct,
     share_of,
-    time,
     together,
     whose,
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import count_of, duration, share
 
 __all__ = ["queued"]
 
 NAME = "collective_skew"
 OBSERVATIONS_FOR_SURE = 20
-QUEUE_PROV = 0.6
+QUEUE_PROVENANCE = 0.6
 Row = Mapping[str, Any]
 _UNSURE = (
     "A stream that waits for an event looks the same when the event comes from the work in front."
@@ -91,7 +89,7 @@ def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
         confidence=Confidence(
             n=row["n"],
             n_hi=OBSERVATIONS_FOR_SURE,
-            prov=QUEUE_PROV,
+            provenance=QUEUE_PROVENANCE,
             why="what a kernel waits for is inferred from launches and streams"
             + ("; few observations" if row["n"] < OBSERVATIONS_FOR_SURE else ""),
         ),
@@ -118,18 +116,18 @@ def _title(frames: Frames, row: Row, level: Level) -> str:
     whole = share_of(row["queued_group"], row["queued_of_ns"])
     few = level is Level.UNKNOWN and not tail and not alone
     return (
-        f"{'hint, too few to judge: ' if few else ''}{amount(row['n'], op_name(row['op']))}"
+        f"{'hint, too few to judge: ' if few else ''}{count_of(row['n'], op_name(row['op']))}"
         f"{whose(frames, row['comm'])} of {row['n_all']} queue behind"
         f" {partner_name(row['partner'])}{tail}: ready but not started for a median of"
-        f" {time(row['queued_median_ns'])}{alone}, {time(row['queued_ns'])} in all,"
-        f" {pct(row['queued_frac'])} of {whole}; {_cost(row)}"
+        f" {duration(row['queued_median_ns'])}{alone}, {duration(row['queued_ns'])} in all,"
+        f" {share(row['queued_frac'])} of {whole}; {_cost(row)}"
     )
 
 
 def _cost(row: Row) -> str:
     if not row["felt_ns"]:
         return "nothing is seen to wait for them, so it may cost nothing"
-    return f"other work or the host is seen to wait for them for {time(row['felt_ns'])} of it"
+    return f"other work or the host is seen to wait for them for {duration(row['felt_ns'])} of it"
 
 
 def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:

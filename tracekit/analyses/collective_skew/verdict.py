@@ -17,10 +17,8 @@ from tracekit.analyses._collectives.wording import (
     op_name,
     op_slug,
     opaque_caveat,
-    pct,
     share_of,
     source_note,
-    time,
     together,
     unmatched,
     whose,
@@ -30,6 +28,7 @@ from tracekit.analyses.collective_skew.queueing import queued
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric
 from tracekit.trace.analysis import Frames
 from tracekit.views.waiting.lateness import HOST_LATE
+from tracekit.wording.numbers import duration, share
 
 __all__ = ["verdict"]
 
@@ -115,8 +114,8 @@ def _advice(frames: Frames, comm: Row, rows: pl.DataFrame, late: Late) -> str:
     """What to do, beginning with how little there is to gain where that is so."""
     felt, mean = int(rows["mean_wait_felt_ns"].sum()), int(rows["mean_wait_ns"].sum())
     little = (
-        f"Little is to gain here: {time(felt or None, 'none')} of the mean wait of {time(mean)} is"
-        " seen to hold anything up. "
+        f"Little is to gain here: {duration(felt or None, 'none')} of the mean wait of"
+        f" {duration(mean)} is seen to delay anything. "
     )
     parts = (advice(late), together(frames, comm["comm"], felt))
     return ("" if felt >= LITTLE * mean else little) + " ".join(p for p in parts if p)
@@ -135,10 +134,10 @@ def _worst_wait(frames: Frames, row: Row) -> dict[str, Any]:
 
 
 def _level(frames: Frames, row: Row, params: Any) -> Level:
-    ratio, share = row["skew_over_transfer"] or 0.0, _worst_wait(frames, row)["wait_frac"]
-    if ratio >= params.critical_skew_ratio and share >= params.critical_frac:
+    ratio, wait_frac = row["skew_over_transfer"] or 0.0, _worst_wait(frames, row)["wait_frac"]
+    if ratio >= params.critical_skew_ratio and wait_frac >= params.critical_frac:
         return Level.CRITICAL
-    if ratio >= params.warn_skew_ratio and share >= params.warn_frac:
+    if ratio >= params.warn_skew_ratio and wait_frac >= params.warn_frac:
         return Level.WARN
     return Level.OK
 
@@ -150,16 +149,17 @@ def _of(row: Row, waiting: Row) -> str:
 def _title(frames: Frames, row: Row, late: Late, level: Level) -> str:
     waiting = _worst_wait(frames, row)
     op, of = op_name(row["op"]), _of(row, waiting)
-    sizes = f"median skew {time(row['skew_median_ns'])}, transfer {time(row['transfer_median_ns'])}"
+    skew, transfer = duration(row["skew_median_ns"]), duration(row["transfer_median_ns"])
+    sizes = f"median skew {skew}, transfer {transfer}"
     if level is Level.OK:
         return (
             f"ranks reach {op}s{whose(frames, row['comm'])} together enough: {sizes}; no rank waits"
-            f" more than {pct(waiting['wait_frac'])} of {of}"
+            f" more than {share(waiting['wait_frac'])} of {of}"
         )
     title = (
         f"ranks wait for each other in {op}s{whose(frames, row['comm'])}: {sizes};"
-        f" {waiting['rank']} waits {time(waiting['wait_ns'])} ({pct(waiting['wait_frac'])} of {of})"
-        f"{_felt(waiting)}"
+        f" {waiting['rank']} waits {duration(waiting['wait_ns'])}"
+        f" ({share(waiting['wait_frac'])} of {of}){_felt(waiting)}"
     )
     return f"{title}; {cause(late)}" if late.what else title
 
@@ -171,7 +171,7 @@ def _felt(waiting: Row) -> str:
         return ""
     if not felt:
         return ", but nothing is seen to be held up by that"
-    return f", of which only {time(felt)} is seen to hold anything up"
+    return f", of which only {duration(felt)} is seen to hold anything up"
 
 
 def _metrics(
@@ -189,7 +189,7 @@ def _metrics(
         for w in _waits(frames, row).head(8).iter_rows(named=True)
     ]
     ratio = limits(params.warn_skew_ratio, params.critical_skew_ratio, ratio=True)
-    share = f"wait of {waiting['rank']}, of {_of(row, waiting)}; level needs this too: "
+    doc_of_wait = f"wait of {waiting['rank']}, of {_of(row, waiting)}; level needs this too: "
     doc = "step group that is worst, of which these numbers are"
     return (
         *([Metric("step_group", row["step_group"], doc=doc)] if rows.height > 1 else []),
@@ -205,7 +205,7 @@ def _metrics(
             "wait_frac",
             waiting["wait_frac"],
             "1",
-            doc=f"{share}{limits(params.warn_frac, params.critical_frac)}",
+            doc=f"{doc_of_wait}{limits(params.warn_frac, params.critical_frac)}",
         ),
         *waits,
         *_late_share(late),
@@ -237,15 +237,15 @@ def _late_share(late: Late) -> list[Metric]:
 
 def _confidence(facts: Row, comm: Row, row: Row) -> Confidence:
     whole = comm["n_kernels"] / max(comm["n_ranks"], 1)
-    why = [source_note(facts)] if row["prov"] < 1 else []
-    why += ["clocks of several reports aligned on collectives"] if comm["clk"] < 1 else []
+    why = [source_note(facts)] if row["provenance"] < 1 else []
+    why += ["clocks of several reports aligned on collectives"] if comm["clock"] < 1 else []
     why += ["few observations"] if row["n"] < OBSERVATIONS_FOR_SURE else []
     return Confidence(
-        cov=min(1.0, comm["n_matched"] / max(whole, 1)),
+        coverage=min(1.0, comm["n_matched"] / max(whole, 1)),
         n=row["n"],
         n_hi=OBSERVATIONS_FOR_SURE,
-        prov=row["prov"],
-        clk=comm["clk"],
+        provenance=row["provenance"],
+        clock=comm["clock"],
         why="; ".join(why),
     )
 
@@ -257,7 +257,7 @@ def _caveats(frames: Frames, facts: Row, comm: Row, row: Row, late: Late) -> tup
             "Recording itself delays launches, by about a microsecond or more a call: compare the"
             " step time with a run without the profiler before working on the host."
         )
-    if comm["clk"] < 1:
+    if comm["clock"] < 1:
         notes.append(
             "Clocks are aligned by the median difference of the ends of collectives, which ranks"
             " leave together; judged are the starts, so late ranks stay late. A clock that drifts"
@@ -265,15 +265,17 @@ def _caveats(frames: Frames, facts: Row, comm: Row, row: Row, late: Late) -> tup
         )
     if row["first_skew_ns"]:
         notes.append(
-            f"The first collective ({time(row['first_skew_ns'])} of skew) is left out of sums and"
-            " of step time: ranks do not start recording at one instant."
+            f"The first collective ({duration(row['first_skew_ns'])} of skew) is left out of sums"
+            " and of step time: ranks do not start recording at one instant."
         )
     if not frames["ranks"]["rank_known"].all():
         notes.append(
             "Ranks are numbered by report and GPU: the library's own numbers were not recorded."
         )
     if facts["mad_ns"]:
-        notes.append(f"Differences below {3 * facts['mad_ns']:.0f} ns between ranks count as zero.")
+        notes.append(
+            f"Differences below {duration(3 * facts['mad_ns'])} between ranks count as zero."
+        )
     return (*notes, *opaque_caveat(facts))
 
 

@@ -7,11 +7,11 @@ GPU covers: an upper bound of what fusing the dequantisation into the consumer c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
+from tracekit.analyses.dequant_stall.chart import chart
 from tracekit.analyses.dequant_stall.kernels import idle_tensor_cores, stalls, with_bounds
 from tracekit.analyses.dequant_stall.periods import DEQUANT, FUSED, periods, work_of
 from tracekit.analyses.dequant_stall.tables import (
@@ -27,7 +27,7 @@ from tracekit.analyses.dequant_stall.tables import (
 from tracekit.analyses.dequant_stall.verdict import verdict
 from tracekit.model.kernels import KernelKind
 from tracekit.trace import Trace
-from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.trace.analysis import Analysis, param
 from tracekit.views.counters.metrics import SAMPLED
 from tracekit.views.device.activity import activity, queues
 from tracekit.views.device.kernels import kernel_names
@@ -120,18 +120,6 @@ def _groups(trace: Trace, counted: pl.DataFrame, *, has_steps: bool) -> pl.DataF
     return GROUPS.conform(per.sort(["share_frac", "group"], descending=[True, False]))
 
 
-def plot(frames: Frames, axes: object) -> None:
-    """Draw dequantisation against the rest of each step group; one bar a group."""
-    groups = frames["groups"]
-    bars: Sequence[str] = groups["group"].to_list()
-    shares = [s or 0.0 for s in groups["share_frac"].to_list()]
-    if not any(shares):
-        return
-    axes.barh(bars, shares, height=0.6)  # type: ignore[attr-defined]
-    axes.set_xlabel("exposed dequantisation / GPU step time (share, 0..1)")  # type: ignore[attr-defined]
-    axes.invert_yaxis()  # type: ignore[attr-defined]
-
-
 ANALYSIS = Analysis(
     name="dequant_stall",
     question="How much step time do consumers wait for separate dequantisation kernels?",
@@ -154,5 +142,5 @@ ANALYSIS = Analysis(
     results=(PERIODS, GROUPS, KERNELS, STARVATION, STALLS, SUMMARY),
     compute=compute,
     verdict=verdict,
-    plot=plot,
+    chart=chart,
 )

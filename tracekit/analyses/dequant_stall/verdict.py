@@ -12,6 +12,7 @@ from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric,
 from tracekit.model.ncu import CACHE_CAVEAT
 from tracekit.numerics.samples.starvation import COARSEST_PERIOD_NS
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import duration, ratio, share, threshold
 
 __all__ = ["bounds", "caveats", "evidence", "idle", "kernel_columns", "verdict"]
 
@@ -37,7 +38,7 @@ def _none(frames: Frames, summary: dict[str, Any]) -> Finding:
         why = (
             "part of the work is hidden in CUDA graphs"
             if hidden
-            else (f"{unclassified:.1%} of kernel time has names that no rule classifies")
+            else (f"{share(unclassified)} of kernel time has names that no rule classifies")
         )
         return Finding(
             id="dequant_stall/hidden",
@@ -52,7 +53,7 @@ def _none(frames: Frames, summary: dict[str, Any]) -> Finding:
         level=Level.OK,
         title="no dequantisation kernels",
         metrics=(Metric("n_dequant_kernels", 0), Metric("n_fused_kernels", 0)),
-        confidence=Confidence(prov=NAMES_ONLY, why="kernels are recognised by name"),
+        confidence=Confidence(provenance=NAMES_ONLY, why="kernels are recognised by name"),
     )
 
 
@@ -71,7 +72,7 @@ def _fused(frames: Frames, summary: dict[str, Any]) -> tuple[Finding, ...]:
                 *(idle(frames, summary) if summary["n_dequant"] == 0 else ()),
                 *bounds(frames, "gemm_quant"),
             ),
-            confidence=Confidence(prov=NAMES_ONLY, why="kernels are recognised by name"),
+            confidence=Confidence(provenance=NAMES_ONLY, why="kernels are recognised by name"),
             caveats=tuple(caveats(frames, summary, "gemm_quant")),
             evidence=tuple(evidence(frames, "gemm_quant")),
         ),
@@ -83,19 +84,17 @@ def _exposed(frames: Frames, summary: dict[str, Any], params: Any) -> Finding:
     total = groups.filter(pl.col("group").is_in(_SUMMED)).row(0, named=True)
     per = groups.filter(~pl.col("group").is_in(_SUMMED) & (pl.col("n_periods") > 0))
     worst = per.row(0, named=True) if per.height else total
-    share, overall = worst["share_frac"] or 0.0, total["share_frac"] or 0.0
+    exposed, overall = worst["share_frac"] or 0.0, total["share_frac"] or 0.0
     amplification = _amplification(kernels["name"].to_list())
-    level = _level(share, params, amplification)
+    level = _level(exposed, params, amplification)
     where = (
-        f"of GPU time in steps '{worst['group']}' ({overall:.1%} over all steps)"
+        f"of GPU time in steps '{worst['group']}' ({share(overall)} over all steps)"
         if per.height > 0 and summary["has_steps"]
         else "of the capture's span (no step markers)"
     )
     hidden = total["dequant_ns"] - total["exposed_ns"]
-    title = f"separate dequantisation kernels take {share:.1%} {where}"
-    title += (
-        "; none of it overlaps other work" if hidden == 0 else f", {hidden / 1e3:.0f} us hidden"
-    )
+    title = f"separate dequantisation kernels take {share(exposed)} {where}"
+    title += "; none of it overlaps other work" if hidden == 0 else f", {duration(hidden)} hidden"
     names = ", ".join(kernels["name"].head(2).to_list())
     return Finding(
         id="dequant_stall/exposed",
@@ -108,14 +107,14 @@ def _exposed(frames: Frames, summary: dict[str, Any], params: Any) -> Finding:
         confidence=Confidence(
             n=total["n_periods"],
             n_hi=OBSERVATIONS_FOR_SURE,
-            prov=NAMES_ONLY if summary["has_steps"] else min(NAMES_ONLY, NO_STEP_MARKS),
+            provenance=NAMES_ONLY if summary["has_steps"] else min(NAMES_ONLY, NO_STEP_MARKS),
             why="kernels are recognised by name; every interval is measured exactly",
         ),
         advice=(
             f"Use a kernel that dequantises inside the matrix product (Marlin, Machete, fpA_intB)"
             f" instead of {names} followed by a GEMM, or keep the weights in 16 bits where memory"
             " allows. Removing it entirely bounds the gain at"
-            f" {1 / (1 - min(share, 0.99)):.2f}x for these steps."
+            f" {ratio(1 / (1 - min(exposed, 0.99)))} for these steps."
         )
         if level is not Level.OK
         else "",
@@ -140,11 +139,11 @@ def _unconsumed_title(summary: dict[str, Any]) -> str:
     return f"{n} dequantisation kernels, none directly before a consumer inside a step"
 
 
-def _level(share: float, params: Any, amplification: float | None) -> Level:
-    if share >= params.critical_frac:
+def _level(exposed: float, params: Any, amplification: float | None) -> Level:
+    if exposed >= params.critical_frac:
         return Level.CRITICAL
     amplified = amplification is not None and amplification >= AMPLIFIED
-    if share >= params.warn_frac or (amplified and share >= AMPLIFIED_SHARE):
+    if exposed >= params.warn_frac or (amplified and exposed >= AMPLIFIED_SHARE):
         return Level.WARN
     return Level.OK
 
@@ -263,10 +262,10 @@ def _unconsumed(summary: dict[str, Any]) -> str:
 def _unsampled(period_ns: int | None) -> str:
     how = "were not sampled"
     if period_ns is not None:
-        how = f"were sampled every {period_ns / 1e3:.0f} us"
+        how = f"were sampled every {duration(period_ns)}"
     return (
         f"Whether tensor cores starved is unknown: DRAM reads and tensor activity {how};"
-        f" {COARSEST_PERIOD_NS // 1000} us or finer tells ({FINER})."
+        f" {threshold(COARSEST_PERIOD_NS / 1000, ' us')} or finer tells ({FINER})."
     )
 
 

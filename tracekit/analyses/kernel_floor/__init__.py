@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tracekit.analyses.kernel_floor.chart import chart
 from tracekit.analyses.kernel_floor.limits import ACHIEVABLE_FRAC, Limit, judged
 from tracekit.analyses.kernel_floor.sampled import Counters, counters, means
 from tracekit.analyses.kernel_floor.tables import CLASSES, GPUS, TOP_KERNELS
@@ -21,7 +22,7 @@ from tracekit.analyses.kernel_floor.verdict import verdict
 from tracekit.model.inputs import Gpu
 from tracekit.model.kernels import KernelKind
 from tracekit.trace import Trace
-from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.trace.analysis import Analysis, param
 from tracekit.views.counters.metrics import SAMPLED
 from tracekit.views.device.activity import WORK_KIND, activity
 from tracekit.views.device.hardware import achievable_frac
@@ -155,25 +156,6 @@ def _facts(
     }
 
 
-def plot(frames: Frames, axes: Any) -> None:
-    """Draw what the classes of kernels use of DRAM bandwidth and tensor cores."""
-    known = frames["classes"].filter(pl.col("dram_frac").is_not_null() & (pl.col("n_pure") > 0))
-    if known.is_empty():
-        return
-    labels = [f"GPU {gpu}: {kind}" for gpu, kind in known.select("gpu", "kind").iter_rows()]
-    place = np.arange(known.height)
-    for offset, column, label in (
-        (-0.2, "dram_frac", "DRAM read and write"),
-        (0.2, "tensor_frac", "tensor cores"),
-    ):
-        axes.barh(place + offset, known[column].fill_null(0.0).to_list(), height=0.4, label=label)
-    axes.set_yticks(place, labels)
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("mean of pure samples / peak (share, 0..1)")
-    axes.invert_yaxis()
-    axes.legend()
-
-
 ANALYSIS = Analysis(
     name="kernel_floor",
     question="Which limit of the hardware do the kernels run at, and which take longest?",
@@ -184,5 +166,5 @@ ANALYSIS = Analysis(
     results=(CLASSES, TOP_KERNELS, GPUS),
     compute=compute,
     verdict=verdict,
-    plot=plot,
+    chart=chart,
 )

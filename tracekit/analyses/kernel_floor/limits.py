@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-__all__ = ["ACHIEVABLE_FRAC", "MIN_PURE", "Limit", "Verdict", "judged"]
+__all__ = ["ACHIEVABLE_FRAC", "AT_LIMIT", "MIN_PURE", "Limit", "Verdict", "judged"]
 
 AT_LIMIT, NEAR_LIMIT = 0.8, 0.6
 SMALL_NS = 10_000

@@ -17,6 +17,7 @@ from tracekit.analyses.kernel_floor.wording import (
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import share
 
 __all__ = ["verdict"]
 
@@ -86,7 +87,7 @@ def _level(known: pl.DataFrame, gpu: dict[str, Any], params: Any) -> Level:
 
 def _title(first: dict[str, Any], own: pl.DataFrame, gpu: dict[str, Any], *, judged: bool) -> str:
     part = first["time_ns"] / gpu["kernel_ns"] if gpu["kernel_ns"] else 0.0
-    whose = f"{first['kind']} kernels, {part:.0%} of GPU {gpu['gpu']}'s kernel time"
+    whose = f"{first['kind']} kernels, {share(part)} of GPU {gpu['gpu']}'s kernel time"
     if not judged:
         return f"the limit of {whose}, is not known: {first['why']}{whole_words(gpu)}"
     title = f"{class_words(first, gpu)} in {whose}{whole_words(gpu)}"
@@ -129,6 +130,6 @@ def _confidence(first: dict[str, Any], gpu: dict[str, Any]) -> Confidence:
     coverage = gpu["judged_ns"] / gpu["kernel_ns"] if gpu["kernel_ns"] else 0.0
     if first["verdict"] == Limit.LATENCY.value:
         why = "durations and grids are exact; the share of kernel time with a verdict limits it"
-        return Confidence(cov=coverage, why=why)
+        return Confidence(coverage=coverage, why=why)
     why = "samples inside the kernels, and the share of kernel time with a verdict"
-    return Confidence(cov=coverage, n=first["n_pure"], n_hi=CELLS_FOR_SURE, why=why)
+    return Confidence(coverage=coverage, n=first["n_pure"], n_hi=CELLS_FOR_SURE, why=why)

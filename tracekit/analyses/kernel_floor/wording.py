@@ -9,6 +9,7 @@ import polars as pl
 from tracekit.analyses.kernel_floor.limits import Limit
 from tracekit.model.finding import Missing
 from tracekit.model.ncu import METRICS
+from tracekit.wording.numbers import duration, share
 
 __all__ = ["NCU_COMMAND", "advice", "caveats", "class_words", "missing", "whole_words"]
 
@@ -37,45 +38,44 @@ _SMALL_SHARE = 0.5
 
 def class_words(row: dict[str, Any], gpu: dict[str, Any]) -> str:
     """Return the limit of a class of kernels with its numbers."""
-    dram, tensor = row["dram_frac"] or 0.0, row["tensor_frac"] or 0.0
+    dram, tensor = share(row["dram_frac"]), share(row["tensor_frac"])
     match row["verdict"]:
         case Limit.DRAM:
-            return f"at the DRAM limit: {dram:.0%} of peak bandwidth{_split(row)}"
+            return f"at the DRAM limit: {dram} of peak bandwidth{_split(row)}"
         case Limit.TENSOR:
-            return f"tensor cores {tensor:.0%} busy: at the limit"
+            return f"tensor cores {tensor} busy: at the limit"
         case Limit.NEAR_DRAM:
-            most = row["speedup_most_frac"]
+            most = share(row["speedup_most_frac"])
             return (
-                f"near the DRAM limit: {dram:.0%} of peak bandwidth{_split(row)}, at most"
-                f" {most:.0%} faster"
+                f"near the DRAM limit: {dram} of peak bandwidth{_split(row)}, at most {most} faster"
             )
         case Limit.NEAR_TENSOR:
-            most = row["speedup_most_frac"]
-            return f"tensor cores {tensor:.0%} busy: near the limit, at most {most:.0%} faster"
+            most = share(row["speedup_most_frac"])
+            return f"tensor cores {tensor} busy: near the limit, at most {most} faster"
         case Limit.LATENCY:
             return (
-                f"latency-bound: median {row['median_ns'] / 1e3:.1f} us on fewer blocks than"
+                f"latency-bound: median {duration(row['median_ns'])} on fewer blocks than"
                 f" {gpu['sm_count']} multiprocessors"
             )
         case Limit.LOW_OCCUPANCY:
             return (
-                f"low occupancy: {row['sms_active_frac']:.0%} of multiprocessors have work, DRAM"
-                f" {dram:.0%}, tensor cores {tensor:.0%} busy"
+                f"low occupancy: {share(row['sms_active_frac'])} of multiprocessors have work, DRAM"
+                f" {dram}, tensor cores {tensor} busy"
             )
         case _:
-            return f"no limit reached: DRAM {dram:.0%}, tensor cores {tensor:.0%} busy"
+            return f"no limit reached: DRAM {dram}, tensor cores {tensor} busy"
 
 
 def _split(row: dict[str, Any]) -> str:
     if row["dram_read_frac"] is None or row["dram_write_frac"] is None:
         return ""
-    return f" (read {row['dram_read_frac']:.0%}, write {row['dram_write_frac']:.0%})"
+    return f" (read {share(row['dram_read_frac'])}, write {share(row['dram_write_frac'])})"
 
 
 def whole_words(gpu: dict[str, Any]) -> str:
     """Return how little of the span kernels fill, where the limit is therefore a small matter."""
     if gpu["span_ns"] and gpu["kernel_ns"] < _SMALL_SHARE * gpu["span_ns"]:
-        return f" (kernels fill {gpu['kernel_ns'] / gpu['span_ns']:.0%} of its span)"
+        return f" (kernels fill {share(gpu['kernel_ns'] / gpu['span_ns'])} of its span)"
     return ""
 
 
@@ -89,12 +89,12 @@ def caveats(row: dict[str, Any]) -> tuple[str, ...]:
     if row["verdict"] in (Limit.LATENCY, Limit.UNKNOWN):
         return ()
     found = [
-        "Only samples that lie at least 90 % inside these kernels count; what runs at the same"
+        "Only samples that lie at least 90% inside these kernels count; what runs at the same"
         " time on other streams is in them too."
     ]
     if row["bound_ns"] is not None and row["verdict"] in (Limit.DRAM, Limit.NEAR_DRAM):
         found.append(
-            "The bound takes 94 % of peak bandwidth as reachable, measured on one H200, unless"
+            "The bound takes 94% of peak bandwidth as reachable, measured on one H200, unless"
             " hardware.achievable_gbps is set."
         )
     return tuple(found)

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from tracekit.analyses.kv_fragmentation.chart import chart
 from tracekit.analyses.kv_fragmentation.rules import RULES, severity
 from tracekit.analyses.kv_fragmentation.verdict import verdict
 from tracekit.model.table import Column, Table
 from tracekit.numerics.association import theil_sen
 from tracekit.trace import Trace
-from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.trace.analysis import Analysis, param
+from tracekit.views.kv.address_map import kv_map
 from tracekit.views.kv.cache import KvCache, kv_cache, kv_layout, kv_usage, named
 from tracekit.views.kv.copies import kv_chains, kv_copies
 from tracekit.views.kv.layout import MEASURES
@@ -242,20 +244,6 @@ def _slope(rows: pl.DataFrame) -> float | None:
     return None if np.isnan(slope) else slope
 
 
-def plot(frames: Frames, axes: object) -> None:
-    """Draw the fragmentation index of each pool over time."""
-    rows = frames["layout"].filter(pl.col("level") == "pool")
-    for (pool,), part in rows.group_by("pool", maintain_order=True):
-        label = f"pool {pool}: {part['group'][0]}"
-        times = (part["t_ns"] / 1e9).to_list()
-        axes.step(times, part["frag_frac"].to_list(), where="post", label=label)  # type: ignore[attr-defined]
-    axes.set_xlabel("session time (s)")  # type: ignore[attr-defined]
-    axes.set_ylabel("fragmentation index (share of neighbours apart, 0..1)")  # type: ignore[attr-defined]
-    axes.set_ylim(-0.02, 1.02)  # type: ignore[attr-defined]
-    if rows.height:
-        axes.legend()  # type: ignore[attr-defined]
-
-
 _VIEWS = (kv_cache, kv_layout, kv_chains, kv_copies, kv_usage, markers, oom_messages)
 ANALYSIS = Analysis(
     name="kv_fragmentation",
@@ -268,5 +256,6 @@ ANALYSIS = Analysis(
     results=(LAYOUT, CHAINS, COPIES, USAGE, POOLS, OOM, FAULTS, SUMMARY),
     compute=compute,
     verdict=verdict,
-    plot=plot,
+    chart=chart,
+    chart_views={"kv_map": kv_map},
 )

@@ -12,13 +12,13 @@ from tracekit.analyses.kv_fragmentation.rules import (
     RANK,
     RULES,
     Rule,
-    byte_size,
     scope,
     slug,
     thresholds,
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.views.launches.graph_replays import GROUP
+from tracekit.wording.numbers import ratio, share, size
 
 __all__ = ["copies", "out_of_memory", "usage"]
 
@@ -52,25 +52,25 @@ def copies(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fi
     known = own["copies"].drop_nulls("copy_frac")
     known = known.sort("copy_frac", "pool", descending=[True, False])
     worst = known.row(0, named=True) if known.height else None
-    share = worst["copy_frac"] if worst else None
+    copy_frac = worst["copy_frac"] if worst else None
     stepped = worst is not None and worst["step_group"] is not None
     replayed = worst is not None and worst["step_group"] == GROUP
     copied, new = int(chains["copied_bytes"].sum()), int(chains["new_bytes"].sum())
     yield Finding(
         id=f"kv_fragmentation/copies-{slug(group)}",
-        level=_level(share, _COPY, params),
+        level=_level(copy_frac, _COPY, params),
         title=_copied(moves, copied, new) + _of_time(worst),
-        metrics=_copy_metrics(share, moves, copied, new),
+        metrics=_copy_metrics(copy_frac, moves, copied, new),
         at_stake_ns=round(float(known["copy_ns"].sum())) if worst else None,
-        at_stake_frac=share,
+        at_stake_frac=copy_frac,
         at_stake_of="GPU step time" if stepped else "capture span",
         confidence=Confidence(
             n=moves,
             n_hi=BLOCKS_FOR_SURE,
-            prov=1.0 if stepped and not replayed else NO_STEPS,
+            provenance=1.0 if stepped and not replayed else NO_STEPS,
             why="exact bytes; their time is a lower bound at peak memory bandwidth",
         ),
-        advice=_PREALLOCATE if share is not None and share >= params.copy_warn_frac else "",
+        advice=_PREALLOCATE if copy_frac is not None and copy_frac >= params.copy_warn_frac else "",
         caveats=_COPY_CAVEATS,
         scope=scope(group, own["pools"]),
         thresholds=thresholds([_COPY], params),
@@ -94,13 +94,13 @@ _NEEDS_STEPS = "steps with device work, and the GPU's bandwidth"
 
 def _copied(moves: int, copied: int, new: int) -> str:
     pattern = "growing cache" if new else "moving cache"
-    amplified = f" to add {byte_size(new)} ({copied / new:.1f}x)" if new else ""
-    return f"{pattern}: {moves} relocations copied {byte_size(copied)}{amplified}"
+    amplified = f" to add {size(new)} ({ratio(copied / new)})" if new else ""
+    return f"{pattern}: {moves} relocations copied {size(copied)}{amplified}"
 
 
-def _copy_metrics(share: float | None, moves: int, copied: int, new: int) -> tuple[Metric, ...]:
+def _copy_metrics(copy_frac: float | None, moves: int, copied: int, new: int) -> tuple[Metric, ...]:
     return (
-        Metric("copy_frac", share, "1", doc="of GPU step time, at peak bandwidth"),
+        Metric("copy_frac", copy_frac, "1", doc="of GPU step time, at peak bandwidth"),
         Metric("moves", moves, "", doc="relocations"),
         Metric("copied_bytes", copied, "bytes", n=moves),
         Metric("new_bytes", new, "bytes", doc="growth"),
@@ -112,9 +112,8 @@ def _of_time(worst: dict[str, Any] | None) -> str:
     if worst is None:
         return "; their share of a step is not known"
     where = f"steps '{worst['step_group']}'" if worst["step_group"] else "the capture (no steps)"
-    share = worst["copy_frac"]
-    harmless = ": harmless" if share < NEGLIGIBLE else ""
-    return f" = {100 * share:.2g} % of GPU time in {where}{harmless}"
+    harmless = ": harmless" if worst["copy_frac"] < NEGLIGIBLE else ""
+    return f" = {share(worst['copy_frac'])} of GPU time in {where}{harmless}"
 
 
 def usage(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Finding]:
@@ -141,7 +140,7 @@ def usage(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fin
         title=_usage_title(group, row, matters=matters),
         metrics=_usage_metrics(row),
         confidence=Confidence(
-            prov=STEP_TOKENS if row["used_from"] == "step tokens" else 1.0,
+            provenance=STEP_TOKENS if row["used_from"] == "step tokens" else 1.0,
             why=f"fill from {row['used_from'] or 'addresses alone'}",
         ),
         advice="Smaller blocks waste fewer slots behind the last token of each sequence."
@@ -165,7 +164,7 @@ def _fill_levels(row: dict[str, Any], params: Any, *, matters: bool) -> tuple[Le
     """Level of the finding, and of its internal fragmentation.
 
     What holds no token is judged only where the cache is a real part of the device's memory: one
-    sequence of one token wastes 94 % of its block and means nothing.
+    sequence of one token wastes 94% of its block and means nothing.
     """
     internal = _level(row["int_frac"], _INTERNAL, params)
     if internal is not Level.UNKNOWN and not matters:
@@ -191,19 +190,19 @@ def _usage_metrics(row: dict[str, Any]) -> tuple[Metric, ...]:
 def _usage_title(group: str, row: dict[str, Any], *, matters: bool) -> str:
     parts = []
     if row["reserved_bytes"] is not None:
-        parts.append(f"{byte_size(row['reserved_bytes'])} reserved")
-        parts.append(f"{100 * row['allocated_frac']:.4g}% of it allocated")
+        parts.append(f"{size(row['reserved_bytes'])} reserved")
+        parts.append(f"{share(row['allocated_frac'])} of it allocated")
     else:
-        parts.append(f"{byte_size(row['allocated_bytes'])} allocated")
+        parts.append(f"{size(row['allocated_bytes'])} allocated")
     if row["used_frac"] is not None:
-        parts.append(f"{100 * row['used_frac']:.4g}% holding tokens")
+        parts.append(f"{share(row['used_frac'])} holding tokens")
     if row["int_frac"] is None:
         parts.append("how much holds tokens is not stated")
     else:
-        parts.append(f"{row['int_frac']:.1%} of allocated bytes hold no token")
+        parts.append(f"{share(row['int_frac'])} of allocated bytes hold no token")
     if row["ext_frac"] is not None:
-        parts.append(f"{row['ext_frac']:.1%} of free bytes outside the largest free extent")
-    small = "" if matters else " (under 1 % of device memory: not judged)"
+        parts.append(f"{share(row['ext_frac'])} of free bytes outside the largest free extent")
+    small = "" if matters else " (under 1% of device memory: not judged)"
     return f"KV cache ({group}) when fullest: {', '.join(parts)}{small}"
 
 

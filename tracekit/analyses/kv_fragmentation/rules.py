@@ -15,7 +15,6 @@ __all__ = [
     "RANK",
     "RULES",
     "Rule",
-    "byte_size",
     "scope",
     "severity",
     "slug",
@@ -37,7 +36,7 @@ class Rule(NamedTuple):
         critical: The same for critical; "" when the quantity alone never is.
         guard: What must also hold for a warning: "" or "short runs".
         critical_guard: What must also hold for critical: "" or "many".
-        words: What it means, with ``{value}``.
+        words: What it means, with ``{value}``, printed as the column is.
         advice: What to do about it.
         caveat: How that can be wrong.
     """
@@ -60,14 +59,14 @@ RULES: tuple[Rule, ...] = (
         "overfetch_warn_frac",
         "overfetch_critical_frac",
         critical_guard="many",
-        words="at least {value:.1%} more bytes move from memory than the cache holds",
+        words="at least {value} more bytes move from memory than the cache holds",
         advice="Make rows and blocks begin and end on 32 B: pad the row pitch or the head size.",
     ),
     Rule(
         "mis16_frac",
         "layout",
         "misaligned_warn_frac",
-        words="{value:.0%} of blocks or rows start off a 16 B boundary, so loads become narrow",
+        words="{value} of blocks or rows start off a 16 B boundary, so loads become narrow",
         advice="Align the base of the pool and every block and row pitch to 16 B or more.",
         caveat="Misalignment costs load requests, hardly any DRAM byte: on an H200 a read of 32 KiB"
         " blocks 6 B off took 41 us instead of 33.",
@@ -76,7 +75,7 @@ RULES: tuple[Rule, ...] = (
         "o32_request_frac",
         "layout",
         "overfetch_warn_frac",
-        words="128 B requests touch {value:.1%} more sectors than they need",
+        words="128 B requests touch {value} more sectors than they need",
         advice="Start blocks on 32 B (128 B is safe) so that no request straddles a sector.",
     ),
     Rule(
@@ -84,7 +83,7 @@ RULES: tuple[Rule, ...] = (
         "layout",
         "broken_warn_frac",
         guard="short runs",
-        words="{value:.0%} of neighbours lie apart and contiguous pieces are short",
+        words="{value} of neighbours lie apart and contiguous pieces are short",
         advice="Make contiguous pieces at least 4 KiB: more tokens a block, or heads and dims of a"
         " token packed together.",
         caveat="What short pieces cost depends on whether the lines that they touch still fit into"
@@ -94,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         "page_ratio",
         "layout",
         "page_ratio_warn",
-        words="blocks are spread over {value:.1f} times the 2 MiB pages that they need",
+        words="blocks are spread over {value} the 2 MiB pages that they need",
         advice="Allocate the cache as one pool, so that its blocks share pages.",
     ),
     Rule("copy_frac", "copies", "copy_warn_frac", "copy_critical_frac"),
@@ -158,12 +157,3 @@ def scope(group: str, pools: pl.DataFrame) -> tuple[tuple[str, str], ...]:
 def slug(group: str) -> str:
     """Return a name as part of a finding's id."""
     return re.sub(r"[^a-z0-9]+", "-", group.lower()).strip("-")
-
-
-def byte_size(value: float) -> str:
-    """Return a size for a headline: "64 B", "32.8 kB", "1.07 MB"."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e4, "kB")):
-        if value >= factor:
-            scaled = value / (1e3 if unit == "kB" else factor)
-            return f"{scaled:.3g} {unit}"
-    return f"{value:.4g} B"

@@ -13,13 +13,13 @@ from tracekit.analyses.kv_fragmentation.rules import (
     RANK,
     RULES,
     Rule,
-    byte_size,
     scope,
     slug,
     thresholds,
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import quantity, share, size, unit_of_column
 
 __all__ = ["verdict"]
 
@@ -100,7 +100,7 @@ def _layout(group: str, own: dict[str, pl.DataFrame], faults: pl.DataFrame, para
 def _sure(pool: dict[str, Any], overlaps: int) -> Confidence:
     if overlaps:
         why = f"{overlaps} blocks overlap others of their sequence: the markers are at fault"
-        return Confidence(cov=0.0, n=pool["m"], n_hi=BLOCKS_FOR_SURE, why=why)
+        return Confidence(coverage=0.0, n=pool["m"], n_hi=BLOCKS_FOR_SURE, why=why)
     why = "exact counts over the addresses that markers state"
     return Confidence(n=pool["m"], n_hi=BLOCKS_FOR_SURE, why=why)
 
@@ -137,7 +137,10 @@ def _layout_title(
     reached: list[tuple[Rule, float, pl.DataFrame]],
 ) -> str:
     if reached:
-        words = [rule.words.format(value=value) for rule, value, _ in reached]
+        words = [
+            rule.words.format(value=quantity(value, unit_of_column(rule.column)[1]))
+            for rule, value, _ in reached
+        ]
         places = [_where(hit, rows) for _, _, hit in reached]
         if len(set(places)) == 1:
             return f"KV cache ({group}): {'; '.join(words)}{places[0]}"
@@ -146,11 +149,11 @@ def _layout_title(
     if pool["pairs"] == 0:
         return f"KV cache ({group}): each of {pool['m']} caches is one piece, nothing to fragment"
     apart = round(pool["frag_frac"] * pool["pairs"])
-    share = f"{pool['frag_frac']:.0%} of neighbouring blocks lie apart ({apart:,} of"
-    share += f" {pool['pairs']:,}, {pool['runs']:,} pieces of {byte_size(pool['run_mean_bytes'])})"
+    apart_of = f"{share(pool['frag_frac'])} of neighbouring blocks lie apart ({apart:,} of"
+    apart_of += f" {pool['pairs']:,}, {pool['runs']:,} pieces of {size(pool['run_mean_bytes'])})"
     if apart == 0:
         return f"KV cache ({group}): all neighbouring blocks are adjacent, no extra bytes"
-    return f"KV cache ({group}): {share}, but that moves no extra bytes: harmless"
+    return f"KV cache ({group}): {apart_of}, but that moves no extra bytes: harmless"
 
 
 def _where(hit: pl.DataFrame, rows: pl.DataFrame) -> str:

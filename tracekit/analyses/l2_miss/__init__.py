@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from tracekit.analyses.l2_miss.association import associate, judge, with_holm
+from tracekit.analyses.l2_miss.chart import chart
 from tracekit.analyses.l2_miss.counted import VIEWS, counted_kernels, counted_layers, matching
 from tracekit.analyses.l2_miss.tables import (
     ASSOCIATIONS,
@@ -29,7 +30,7 @@ from tracekit.analyses.l2_miss.tables import (
 from tracekit.analyses.l2_miss.verdict import verdict
 from tracekit.model.finding import Level
 from tracekit.trace import Trace
-from tracekit.trace.analysis import Analysis, Frames, param
+from tracekit.trace.analysis import Analysis, param
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.kv.cache import kv_cache
 from tracekit.views.l2.hits import hit_counters, kernel_hits
@@ -177,23 +178,6 @@ def _counters(trace: Trace, layers: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COUNTERS.schema)
 
 
-def plot(frames: Frames, axes: Any) -> None:
-    """Draw the L2 hit rate of each layer against the span of its KV cache."""
-    known = frames["layers"].drop_nulls(["hit_frac", "span_l2_frac"])
-    if known.is_empty():
-        return
-    value, low, high = (_array(known, c) for c in ("hit_frac", "hit_lo_frac", "hit_hi_frac"))
-    error = np.nan_to_num([value - low, high - value])
-    axes.errorbar(_array(known, "span_l2_frac"), value, yerr=error, fmt="o", capsize=3)
-    for row in known.iter_rows(named=True):
-        at = (row["span_l2_frac"], row["hit_frac"])
-        axes.annotate(str(row["layer"]), at, xytext=(5, 4), textcoords="offset points")
-    axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("span of the layer's KV addresses / size of the L2 (x)")
-    axes.set_ylabel("sampled L2 hit rate (share, 0..1); labels: layer")
-
-
 _VIEWS = (
     *(kernel_hits, hit_counters, kernel_names, kv_of_layers, ranges, recording),
     *VIEWS,
@@ -212,5 +196,5 @@ ANALYSIS = Analysis(
     ),
     compute=compute,
     verdict=verdict,
-    plot=plot,
+    chart=chart,
 )

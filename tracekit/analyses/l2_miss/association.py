@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tracekit.model.finding import Level, Missing
 from tracekit.numerics import association
+from tracekit.wording.numbers import bounds, quantity, significant
 
 __all__ = [
     "MIN_N",
@@ -164,16 +165,17 @@ def shown(best: dict[str, Any] | None, level: Level, summary: dict[str, Any], n_
         if n_layers == 0:
             return "; association with the KV layout not judged: no kernel lies in a layer range"
         return "; association with the KV layout not judged: nothing differs between layers"
-    numbers = f"rho {best['rho']:.2f}"
-    if best["rho_lo"] is not None:
-        numbers += f" [{best['rho_lo']:.2f}, {best['rho_hi']:.2f}]"
+    numbers = (
+        f"rho {quantity(best['rho'], '')} {bounds(best['rho_lo'], best['rho_hi'], '')}".rstrip()
+    )
     numbers += f", n={best['n']}"
     if best["p_holm"] is not None:
-        numbers += f", p {best['p_holm']:.2g}"
+        numbers += f", p {significant(best['p_holm'], 2)}"
     what = WORDS.get(best["x_name"], best["x_name"])
     if level in (Level.WARN, Level.CRITICAL):
-        delta = best["delta_miss_pp"]
-        return f"; misses are associated with {what}: {delta:+.0f} points, {numbers}"
+        delta = quantity(best["delta_miss_pp"], "pp")
+        sign = "" if best["delta_miss_pp"] < 0 else "+"
+        return f"; misses are associated with {what}: {sign}{delta}, {numbers}"
     if level is Level.OK:
         return f"; not associated with the KV layout (closest: {what}, {numbers})"
     if best["n"] < MIN_N:

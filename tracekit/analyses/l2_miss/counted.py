@@ -17,6 +17,7 @@ from tracekit.views.kv.cache import kv_cache
 from tracekit.views.l2.hits import ATTENTION
 from tracekit.views.l2.layers import kv_beside
 from tracekit.views.l2.ncu import matched, profiled
+from tracekit.wording.numbers import share, span, threshold
 
 __all__ = ["VIEWS", "counted", "counted_kernels", "counted_layers", "matching"]
 
@@ -61,7 +62,7 @@ def counted_layers(trace: Trace) -> pl.DataFrame:
     """Return misses by layer of the timeline, each kernel with what it is matched with.
 
     Returns:
-        Frame of `NCU_LAYERS`; misses are null where less than 80 % of a layer's kernel time was
+        Frame of `NCU_LAYERS`; misses are null where less than 80% of a layer's kernel time was
         profiled.
     """
     if profiled(trace).is_empty():
@@ -171,10 +172,10 @@ def _finding(
         title=_measured(frames, layers) + _second(best, level, summary, layers.height),
         metrics=(*_metrics(frames, layers, summary), *_associated(best)),
         confidence=Confidence(
-            cov=1.0 if matched is None else matched,
+            coverage=1.0 if matched is None else matched,
             n=best["n"] if best else layers.height or frames["ncu_kernels"].height,
             n_hi=LAYERS_FOR_SURE,
-            prov=CACHES_UNKNOWN,
+            provenance=CACHES_UNKNOWN,
             why="how caches were treated between passes is not stated",
         ),
         advice=advice(level, best),
@@ -195,17 +196,18 @@ def _measured(frames: Frames, layers: pl.DataFrame) -> str:
     if known.is_empty():
         return "no L2 look-ups were counted by Nsight Compute"
     low, high = (float(str(known["miss_frac"].quantile(q))) for q in (0.0, 1.0))
-    return f"L2 misses {low:.0%} to {high:.0%} over {what} (Nsight Compute)"
+    return f"L2 misses {span(low, high, '1')} over {what} (Nsight Compute)"
 
 
 def _second(
     best: dict[str, Any] | None, level: Level, summary: dict[str, Any], n_layers: int
 ) -> str:
-    share = summary["matched_frac"]
-    if share is None:
+    matched_frac = summary["matched_frac"]
+    if matched_frac is None:
         return "; no timeline to set them beside"
-    if share < MIN_MATCHED:
-        return f"; association with the KV layout not judged: {share:.0%} of kernel time profiled"
+    if matched_frac < MIN_MATCHED:
+        profiled_part = f"{share(matched_frac)} of kernel time profiled"
+        return f"; association with the KV layout not judged: {profiled_part}"
     return shown(best, level, summary, n_layers)
 
 
@@ -233,7 +235,7 @@ def _metrics(frames: Frames, layers: pl.DataFrame, summary: dict[str, Any]) -> t
         found.append(Metric("dram_amplification", value, "x", low, high, amplified.len(), doc))
     if gaps.len():
         wide = int((gaps > WIDE_GAP_PP).sum())
-        doc = f"kernels whose occupancy is over {WIDE_GAP_PP:.0f} points below its bound"
+        doc = f"kernels whose occupancy is over {threshold(WIDE_GAP_PP, ' points')} below its bound"
         found.append(Metric("n_occupancy_gaps", wide, n=gaps.len(), doc=doc))
     return tuple(found)
 
@@ -266,15 +268,15 @@ def _caveats(frames: Frames, summary: dict[str, Any], layers: pl.DataFrame) -> I
     absent = frames["ncu_match"].filter(pl.col("status") == "not profiled")
     if absent.height:
         yield (
-            f"{absent.height} kernels ({float(absent['time_frac'].sum()):.0%} of kernel time) were"
-            " not profiled: their misses are unknown, not none."
+            f"{absent.height} kernels ({share(float(absent['time_frac'].sum()))} of kernel time)"
+            " were not profiled: their misses are unknown, not none."
         )
     strange = frames["ncu_match"].filter(pl.col("status") == "only in ncu").height
     if strange and summary["matched_frac"] is not None:
         yield f"{strange} profiled kernels are not in the timeline: another part of the program?"
     if summary["by_shape_frac"]:
         yield (
-            f"{summary['by_shape_frac']:.0%} of kernel time is matched by name and launch shape"
+            f"{share(summary['by_shape_frac'])} of kernel time is matched by name and launch shape"
             " alone: a mean over whatever ran under that name."
         )
     if layers["frag_frac"].is_not_null().any():

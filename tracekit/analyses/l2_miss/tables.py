@@ -28,7 +28,7 @@ _HITS = (
     Column("valid_cells", I64, "", "of these, within the counter's scale"),
     Column("raw_mean", F64, "", "mean of the valid samples as recorded"),
     Column("hit_frac", F64, "1", "L2 hit rate, sampled; null when half the samples are invalid"),
-    Column("hit_lo_frac", F64, "1", "lower end of its 95 % interval over executions"),
+    Column("hit_lo_frac", F64, "1", "lower end of its 95% interval over executions"),
     Column("hit_hi_frac", F64, "1", "upper end"),
     Column("miss_frac", F64, "1", "1 - hit_frac"),
     Column("subsample", pl.Boolean, "", "no sample lies inside a kernel: weighed by overlap"),
@@ -66,7 +66,7 @@ ASSOCIATIONS = Table(
         Column("n", I64, "", "layers for which both are known"),
         Column("n_eff", F64, "", "layers as independent observations"),
         *(Column(c, F64, "1", "Pearson, Fisher interval") for c in ("r", "r_lo", "r_hi")),
-        *(Column(c, F64, "1", "Spearman, 95 % interval") for c in ("rho", "rho_lo", "rho_hi")),
+        *(Column(c, F64, "1", "Spearman, 95% interval") for c in ("rho", "rho_lo", "rho_hi")),
         Column("p_perm", F64, "1", "two-sided permutation p of rho, from n = 5"),
         Column("p_holm", F64, "1", "the same, adjusted for the number of properties tested"),
         *(

@@ -12,6 +12,7 @@ from tracekit.analyses.l2_miss.counted import counted
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.model.ncu import PROFILE
 from tracekit.trace.analysis import Frames
+from tracekit.wording.numbers import share, span
 
 __all__ = ["invalid", "not_sampled", "verdict"]
 
@@ -59,7 +60,7 @@ def _association(
     layers = frames["layers"].filter(pl.col("gpu") == gpu)
     best = best_of(tested)
     level = overall(tested)
-    share = counter["n_known"] / counter["n_layers"] if counter["n_layers"] else 0.0
+    known_frac = counter["n_known"] / counter["n_layers"] if counter["n_layers"] else 0.0
     half = counter["full_scale"] != 100
     return Finding(
         id=f"l2_miss/association-gpu{gpu}",
@@ -67,10 +68,10 @@ def _association(
         title=_measured(frames, counter, layers) + shown(best, level, summary, counter["n_layers"]),
         metrics=_metrics(best, tested, counter, layers),
         confidence=Confidence(
-            cov=share,
+            coverage=known_frac,
             n=best["n"] if best else 0,
             n_hi=LAYERS_FOR_SURE,
-            prov=HALF_SCALED if half else SAMPLED,
+            provenance=HALF_SCALED if half else SAMPLED,
             why="sampled hit rates, one observation a layer",
         ),
         advice=advice(level, best),
@@ -97,7 +98,7 @@ def _measured(frames: Frames, counter: dict[str, Any], layers: pl.DataFrame) -> 
     if known.is_empty():
         return "no kernel has a valid L2 hit rate"
     low, high = (float(str(known["hit_frac"].quantile(q))) for q in (0.0, 1.0))
-    return f"L2 hit rate {low:.0%} to {high:.0%} over {what} (sampled)"
+    return f"L2 hit rate {span(low, high, '1')} over {what} (sampled)"
 
 
 def _metrics(
@@ -215,7 +216,7 @@ def invalid(frames: Frames, counter: dict[str, Any]) -> Iterator[Finding]:
     more = f" and {rows.height - 1} more" if rows.height > 1 else ""
     bad = first["cells"] - first["valid_cells"]
     counted = _counted(frames, counter["gpu"], first["layer"]) if table == "layers" else None
-    told = "" if counted is None else f"; Nsight Compute counted {counted:.0%} misses"
+    told = "" if counted is None else f"; Nsight Compute counted {share(counted)} misses"
     yield Finding(
         id=f"l2_miss/invalid-gpu{counter['gpu']}",
         level=Level.UNKNOWN,

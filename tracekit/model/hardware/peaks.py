@@ -69,7 +69,7 @@ def lookup(
 
 
 def _by_chip(chip: str | None, sm_count: int | None, memory_bytes: int | None) -> Hardware | None:
-    """The one product with this chip, this many SMs and this much memory (within 3 %)."""
+    """The one product with this chip, this many SMs and this much memory (within 3%)."""
     if not chip or not sm_count or not memory_bytes:
         return None
     found = [
@@ -91,7 +91,7 @@ def peak_bandwidth(
     """Choose the memory bandwidth that shares of peak refer to.
 
     Preferred is what the user measured; then what the device reports, as long as it lies within
-    10 % of the table (some drivers report nonsense); then the table.
+    10% of the table (some drivers report nonsense); then the table.
 
     Args:
         row: Result of :func:`lookup`.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from tracekit.model.kernels.api import ApiKind, api_base_name, api_kind
 from tracekit.model.kernels.classifier import Classifier, classify, classify_parts
+from tracekit.model.kernels.keys import kernel_key
 from tracekit.model.kernels.kinds import KernelKind, KernelName
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "api_kind",
     "classify",
     "classify_parts",
+    "kernel_key",
 ]

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from tracekit.errors import UsageError
 from tracekit.model.kernels.collectives import Collective, parse_custom, parse_nccl
 from tracekit.model.kernels.kinds import KernelKind, KernelName
-from tracekit.model.kernels.parts import split_name
-from tracekit.model.kernels.rules import CUSTOM_COMM_FUSED, FAMILIES, MULTICAST, RULES
+from tracekit.model.kernels.parts import NameParts, split_name
+from tracekit.model.kernels.rules import load_rules
 
 __all__ = ["Classifier", "classify", "classify_parts"]
 
@@ -39,9 +39,11 @@ class Classifier:
             What the name says; ``kind`` is ``unclassified`` if no pattern knows it.
         """
         parts = split_name(name)
-        head, whole = parts.head.lower(), parts.whole.lower()
-        kind = next((k for k, p in self._overrides if p.search(name)), None) or _kind(head, whole)
-        collective = _collective(kind, parts.head)
+        lower, rules = parts.lower(), load_rules()
+        kind = next((k for k, p in self._overrides if p.search(name)), None) or _kind(lower)
+        collective = _collective(kind, parts)
+        head = lower.head
+        is_fused = kind is KernelKind.CUSTOM_COMM and rules.fused_comm.search(lower.function)
         return KernelName(
             name=name,
             kind=kind,
@@ -50,9 +52,9 @@ class Classifier:
             reduction=collective.reduction,
             dtype=collective.dtype,
             algorithm=collective.algorithm,
-            fused=kind is KernelKind.CUSTOM_COMM and _found(CUSTOM_COMM_FUSED, head),
-            multicast=kind.is_comm and _found(MULTICAST, head),
-            family=_family(whole),
+            fused=bool(is_fused),
+            multicast=kind.is_comm and rules.multicast.search(head) is not None,
+            family=_family(lower.whole),
         )
 
     def classify_parts(
@@ -96,34 +98,29 @@ def _override(kind: KernelKind | str, pattern: str) -> tuple[KernelKind, re.Patt
         raise UsageError(msg) from error
 
 
-def _found(pattern: str, name: str) -> bool:
-    """Search a name; `re` keeps the patterns that were needed, and few traces need all of them."""
-    return re.search(pattern, name) is not None
-
-
-def _kind(head: str, whole: str) -> KernelKind:
-    """First class whose pattern is in the head, else in head and templates together."""
-    for text in dict.fromkeys((head, whole)):
-        for kind, pattern in RULES:
-            if _found(pattern, text):
-                # PyTorch casts and copies through elementwise kernels: only the template tells.
-                copies = kind is KernelKind.ELEMENTWISE and "copy_kernel" in whole
-                return KernelKind.COPY if copies else kind
+def _kind(parts: NameParts) -> KernelKind:
+    """Class by the function's own name, else by its namespaces, else by its templates too."""
+    rules = load_rules()
+    texts = dict.fromkeys((parts.function, parts.head, parts.whole))
+    for number, text in enumerate(texts):
+        for rule in rules.anywhere if number else rules.rules:
+            if rule.matches(text, parts):
+                return rule.kind
     return KernelKind.UNCLASSIFIED
 
 
-def _collective(kind: KernelKind, head: str) -> Collective:
+def _collective(kind: KernelKind, parts: NameParts) -> Collective:
     """Parse a communication kernel's name; nothing for other classes."""
     if kind is KernelKind.COMM:
-        return parse_nccl(head)
+        return parse_nccl(parts.head)
     if kind is KernelKind.CUSTOM_COMM:
-        return parse_custom(head)
+        return parse_custom(parts.function, parts.scope)
     return Collective()
 
 
 def _family(whole: str) -> str | None:
     """Library or generator the name points at."""
-    return next((family for family, pattern in FAMILIES if _found(pattern, whole)), None)
+    return next((f for f, pattern in load_rules().families if pattern.search(whole)), None)
 
 
 _DEFAULT = Classifier()

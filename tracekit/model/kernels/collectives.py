@@ -90,18 +90,20 @@ def parse_nccl(head: str) -> Collective:
     return _with_suffix(_canonical(token), rest, None)
 
 
-def parse_custom(head: str) -> Collective:
+def parse_custom(function: str, scope: str = "") -> Collective:
     """Read the name of a communication kernel outside NCCL.
 
     Args:
-        head: Qualified function name without arguments.
+        function: Its own name, without arguments.
+        scope: Namespaces around it; they count where the name itself spells no operation.
 
     Returns:
         The operation where exactly one is spelled; the rest unknown.
     """
-    if _EXPERT_EXCHANGE.search(head):
+    if _EXPERT_EXCHANGE.search(f"{scope}::{function}"):
         return Collective(op="AlltoAll", named_op="AlltoAll")
-    op = "AllReduce" if "cross_device_reduce" in head else _only_op(head)
+    op = "AllReduce" if "cross_device_reduce" in function else _only_op(function)
+    op = op or _only_op(scope)
     return Collective(op=op, named_op=op)
 
 

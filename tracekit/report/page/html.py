@@ -20,6 +20,7 @@ from markupsafe import Markup
 from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.model.finding import Finding, Level
 from tracekit.report import summary
+from tracekit.report.charts import palette
 from tracekit.report.evidence import analysis_of
 from tracekit.report.page.charts import pictures
 from tracekit.report.page.data import evidence, fitting_tables, script_json, tables
@@ -30,7 +31,7 @@ from tracekit.wording.numbers import duration, share
 __all__ = ["render"]
 
 _SCRIPTS = ("cells.js", "table.js", "scale.js", "tracks.js", "timeline.js", "page.js")
-_STYLES = ("page.css", "timeline.css")
+_STYLES = ("page.css", "timeline.css", "chart.css")
 _TITLE = 80
 
 
@@ -48,7 +49,8 @@ def render(diagnosis: Diagnosis, *, top: int | None = None) -> str:
         "evidence": [f["evidence"] for f in findings],
         "timeline": timeline(diagnosis),
     }
-    style, script = _joined(_STYLES), "(() => {\n'use strict';\n" + _joined(_SCRIPTS) + "})();\n"
+    style = palette.style() + palette.fills() + _joined(_STYLES)
+    script = "(() => {\n'use strict';\n" + _joined(_SCRIPTS) + "})();\n"
     return (
         _environment()
         .get_template("page.html")
@@ -67,7 +69,7 @@ def render(diagnosis: Diagnosis, *, top: int | None = None) -> str:
             recorded=_recorded(diagnosis),
             quality=summary.quality_lines(diagnosis),
             unjudged=tuple(summary.unjudged(diagnosis)),
-            pictures=pictures(diagnosis),
+            pictures=pictures(diagnosis.charts.values()),
             questions=diagnosis.questions,
             tables=drawn,
             printable=printable,

@@ -1,4 +1,4 @@
-"""The timeline of a page: tracks of boxes, sampled series, contention windows, findings."""
+"""The timeline of a page: tracks of boxes, sampled series, tracks of analyses, findings."""
 
 from __future__ import annotations
 
@@ -6,48 +6,28 @@ from typing import Any
 
 import polars as pl
 
+from tracekit.model.chart import Role, Track, role_of_kind
 from tracekit.model.diagnosis import Diagnosis
+from tracekit.report.charts.palette import LIGHT, colour_name
 from tracekit.wording.names import printable, short_name
 
-__all__ = ["COLOURS", "timeline"]
+__all__ = ["timeline"]
 
-COLOURS = {
-    "communication": 1,
-    "matrix product": 2,
-    "attention": 3,
-    "dequantisation": 4,
-    "copy or memset": 5,
-    "other compute": 6,
-    "opaque graph": 7,
-    "step": 8,
-    "contention window": 9,
-}
-"""Legend of the boxes to the number of the colour in the style sheet."""
-_GROUPS = {
-    "comm": "communication",
-    "custom_comm": "communication",
-    "memcpy PtoP": "communication",
-    "gemm": "matrix product",
-    "gemm_quant": "matrix product",
-    "moe_gemm": "matrix product",
-    "gemm_helper": "matrix product",
-    "attention": "attention",
-    "dequant": "dequantisation",
-    "opaque graph": "opaque graph",
-}
-_MOST_WINDOWS = 8_000
+_MOST_SPANS = 8_000
 _NAME = 120
-_LANE_ORDER = ("steps", "communication", "contention windows", "compute", "copies", "opaque graphs")
+_LANES = ("steps", "communication", "", "compute", "copies", "opaque graphs")
+"""Lanes from top to bottom; "" are the tracks that analyses hand over."""
 
 
 def timeline(diagnosis: Diagnosis) -> dict[str, Any] | None:
     """Return what the timeline draws, None when nothing on a device was recorded.
 
     Returns:
-        Mapping of origin and span (ns, session time), tracks (label, gpu, lane and columns s, d
-        (start after origin and length, ns), k (position in ``kinds``), w (position in ``names``),
-        n (pieces merged), b (ns they run)), series (label, gpu, s, d, v and x: mean and maximum in
-        permille of peak), marks (findings with their worst window), kinds, names, legend.
+        Mapping of origin and span (ns, session time), tracks (label, gpu, lane, shaded, columns s,
+        d (start after origin and length, ns), k (position in ``kinds``), w (position in
+        ``names``), n (pieces merged), b (ns they run)), series (label, gpu, s, d, v and x: mean and
+        maximum in permille of peak), marks (findings with their worst window), kinds (text and name
+        of its colour), names, legend.
     """
     work = diagnosis.pictures.get("work")
     if work is None or work.is_empty():
@@ -57,9 +37,9 @@ def timeline(diagnosis: Diagnosis) -> dict[str, Any] | None:
     span = int(str(work["end_ns"].max())) - origin
     texts = _Texts()
     tracks = [_track(part, origin, texts) for part in work.partition_by("track")]
-    tracks += _windows(diagnosis, origin, texts)
-    tracks.sort(key=lambda t: (-1 if t["gpu"] is None else t["gpu"], _LANE_ORDER.index(t["lane"])))
-    used = {group for track in tracks for group in track["groups"]}
+    for handed in diagnosis.tracks:
+        tracks += _handed(handed, origin, texts)
+    tracks.sort(key=lambda t: (-1 if t["gpu"] is None else t["gpu"], _LANES.index(t["lane"])))
     return {
         "origin": origin,
         "span": span,
@@ -67,9 +47,9 @@ def timeline(diagnosis: Diagnosis) -> dict[str, Any] | None:
         "tracks": tracks,
         "series": [] if samples is None else _all_series(samples, origin),
         "marks": _marks(diagnosis, origin),
-        "kinds": [[kind, COLOURS[group]] for kind, group in texts.kinds],
+        "kinds": [[kind, colour] for kind, _, colour in texts.kinds],
         "names": list(texts.names),
-        "legend": [[label, colour] for label, colour in COLOURS.items() if label in used],
+        "legend": texts.legend(),
     }
 
 
@@ -85,70 +65,71 @@ class _Texts:
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
-        self.kinds: dict[tuple[str, str], int] = {}
+        self.kinds: dict[tuple[str, str, str], int] = {}
 
     def name(self, text: str | None) -> int:
         """Return the position of a name."""
         return self.names.setdefault(short_name(text or "", _NAME), len(self.names))
 
-    def kind(self, text: str, group: str) -> int:
+    def kind(self, text: str, legend: str, role: Role) -> int:
         """Return the position of a kind."""
-        return self.kinds.setdefault((printable(text), group), len(self.kinds))
+        key = (printable(text), printable(legend), colour_name(role))
+        return self.kinds.setdefault(key, len(self.kinds))
+
+    def legend(self) -> list[list[str]]:
+        """Return what each colour means, in the order of the colours."""
+        order = list(LIGHT)
+        used = {(order.index(colour), legend, colour) for _, legend, colour in self.kinds}
+        return [[legend, colour] for _, legend, colour in sorted(used)]
 
 
 def _track(part: pl.DataFrame, origin: int, texts: _Texts) -> dict[str, Any]:
-    lane, stream, gpu = part["lane"][0], part["stream"][0], part["gpu"][0]
-    groups = [_group(lane, kind) for kind in part["kind"]]
+    lane, stream = part["lane"][0], part["stream"][0]
+    roles = [_role(lane, kind) for kind in part["kind"]]
     where = {"steps": ""}.get(lane, "other streams" if stream is None else f"stream {stream}")
+    merged = part["n"].max() != 1
     return {
         "label": f"{lane} · {where}" if where else lane,
-        "gpu": gpu,
+        "gpu": part["gpu"][0],
         "lane": lane,
-        "groups": sorted(set(groups)),
+        "shaded": False,
+        **_spans(part, origin, texts),
+        "b": part["busy_ns"].to_list() if merged else None,
+        "n": part["n"].to_list() if merged else None,
+        "k": [texts.kind(k or "step", r, r) for k, r in zip(part["kind"], roles, strict=True)],
+    }
+
+
+def _spans(part: pl.DataFrame, origin: int, texts: _Texts) -> dict[str, list[int]]:
+    return {
         "s": (part["start_ns"] - origin).to_list(),
         "d": (part["end_ns"] - part["start_ns"]).to_list(),
-        "b": part["busy_ns"].to_list() if part["n"].max() != 1 else None,
-        "n": part["n"].to_list() if part["n"].max() != 1 else None,
-        "k": [texts.kind(k or "step", g) for k, g in zip(part["kind"], groups, strict=True)],
         "w": [texts.name(name) for name in part["name"]],
     }
 
 
-def _group(lane: str, kind: str | None) -> str:
+def _role(lane: str, kind: str | None) -> Role:
     if lane == "steps":
-        return "step"
-    if lane == "copies":
-        return "copy or memset"
-    return _GROUPS.get(kind or "", "other compute")
+        return Role.STEP
+    return Role.COPY if lane == "copies" else role_of_kind(kind)
 
 
-def _windows(diagnosis: Diagnosis, origin: int, texts: _Texts) -> list[dict[str, Any]]:
-    """Contention windows, one track a GPU."""
-    frame = diagnosis.frames.get("allreduce_contention", {}).get("windows")
-    if frame is None or frame.is_empty():
-        return []
-    tracks = []
-    for part in frame.head(_MOST_WINDOWS).sort("gpu", "start_ns").partition_by("gpu"):
-        words = [
-            f"{op or 'communication'} beside {beside or 'other work'}"
-            for op, beside in part.select("comm", "corunners").iter_rows()
-        ]
-        kind = texts.kind("contention window", "contention window")
-        tracks.append(
-            {
-                "label": "contention windows",
-                "gpu": part["gpu"][0],
-                "lane": "contention windows",
-                "groups": ["contention window"],
-                "s": (part["start_ns"] - origin).to_list(),
-                "d": (part["end_ns"] - part["start_ns"]).to_list(),
-                "b": None,
-                "n": None,
-                "k": [kind] * part.height,
-                "w": [texts.name(word) for word in words],
-            }
-        )
-    return tracks
+def _handed(track: Track, origin: int, texts: _Texts) -> list[dict[str, Any]]:
+    """One track of an analysis on every GPU that it has spans on."""
+    spans = track.spans.head(_MOST_SPANS).sort("gpu", "start_ns", "end_ns")
+    return [
+        {
+            "label": printable(track.label),
+            "gpu": part["gpu"][0],
+            "lane": "",
+            "shaded": track.shaded,
+            **_spans(part, origin, texts),
+            "b": None,
+            "n": None,
+            "k": [texts.kind(kind, kind, track.roles[kind]) for kind in part["kind"]],
+        }
+        for part in spans.partition_by("gpu", maintain_order=True)
+    ]
 
 
 def _all_series(samples: pl.DataFrame, origin: int) -> list[dict[str, Any]]:

@@ -27,8 +27,8 @@ function createTimeline(into, raw) {
   data.marks.slice(0, 3).forEach((mark, i) => tools.append(
     button(`Worst window ${data.marks.length > 1 ? i + 1 : ''}`.trim(), mark.title, () => around(mark.s, mark.s + mark.d, mark.title))));
   tools.append(range);
-  const legend = make('ul', { className: 'legend' }, ...data.legend.map(([label, number]) =>
-    make('li', {}, make('span', { className: `key c${number}`, 'aria-hidden': 'true' }), label)));
+  const legend = make('ul', { className: 'legend' }, ...data.legend.map(([label, colour]) =>
+    make('li', {}, make('span', { className: `key ${colour}`, 'aria-hidden': 'true' }), label)));
   const help = make('p', { className: 'tl-help' }, 'Click, then the wheel zooms (or Ctrl and wheel). Keys: ');
   HELP.forEach(([key, what]) => help.append(make('kbd', {}, key), ` ${what}  `));
   into.append(make('div', { className: 'tl' }, tools, scroll, make('div', { className: 'tl-foot' }, said, legend, help)));
@@ -112,7 +112,7 @@ function createTimeline(into, raw) {
     if (row.series) {
       const i = lowerBound(row.series.s, ns) - 1;
       if (i < 0 || ns > row.series.s[i] + row.series.d[i]) return null;
-      return { at, row, i, text: `${row.series.label}: ${row.series.v[i] / 10} % of peak at ${moment(ns + data.origin, 1e3)}` };
+      return { at, row, i, text: `${row.series.label}: ${row.series.v[i] / 10}% of peak at ${moment(ns + data.origin, 1e3)}` };
     }
     const i = lowerBound(row.track.ends, ns - slack);
     if (i >= row.track.s.length || row.track.s[i] > ns + slack) return null;

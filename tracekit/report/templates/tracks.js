@@ -22,7 +22,7 @@ function layout(data, width) {
     const from = y;
     if (gpu !== null) place({ heading: `GPU ${gpu}  ${data.gpus[gpu]}` }, HEADING - GAP);
     for (const track of tracks) place({ track, gpu, label: track.label }, BOX);
-    for (const one of series) place({ series: one, gpu, label: one.label, below: '0–100 % of peak' }, SERIES);
+    for (const one of series) place({ series: one, gpu, label: one.label, below: '0–100% of peak' }, SERIES);
     rows.push({ group: gpu, y: from, h: y - from });
   }
   return { rows, height: y + 2, gutter: above ? 0 : 176, above };
@@ -33,8 +33,8 @@ function palette() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(`--${name}`).trim();
   const colours = {};
-  for (const name of ['bg', 'fg', 'muted', 'line', 'panel', 'idle', 'edge']) colours[name] = get(name);
-  for (let i = 1; i <= 9; i += 1) colours[i] = get(`c${i}`);
+  const names = ['bg', 'fg', 'muted', 'line', 'panel', 'idle', 'wait', 'edge', ...Array.from({ length: 10 }, (_, i) => `c${i + 1}`)];
+  for (const name of names) colours[name] = get(name);
   return colours;
 }
 
@@ -66,12 +66,12 @@ function drawBoxes(context, row, view, data, colours, chosen) {
     const x1 = Math.min(right, view.x(track.s[i] + track.d[i]));
     if (x1 <= painted && chosen !== i) continue;
     const wide = Math.max(x1 - x0, 1);
-    const [kind, number] = data.kinds[track.k[i]];
-    const colour = colours[number];
+    const [kind, name] = data.kinds[track.k[i]];
+    const colour = colours[name];
     context.fillStyle = colour;
     context.fillRect(x0, y, wide > 3 ? wide - 0.5 : wide, h);
     painted = Math.max(painted, Math.floor(x0) + 1, x1);
-    if (number === 7 && wide > 2) { context.strokeStyle = colours.edge; context.strokeRect(x0 + 0.5, y + 0.5, wide - 1.5, h - 1); }
+    if (name === 'c7' && wide > 2) { context.strokeStyle = colours.edge; context.strokeRect(x0 + 0.5, y + 0.5, wide - 1.5, h - 1); }
     if (wide > 34) {
       context.fillStyle = inkOn(colour);
       context.fillText(fitted(context, data.names[track.w[i]] || kind, wide - 8), x0 + 4, y + h / 2);
@@ -83,7 +83,7 @@ function drawBoxes(context, row, view, data, colours, chosen) {
 /** Draw a sampled series as steps, full height being the peak. */
 function drawSeries(context, row, view, colours) {
   const { series, y, h } = row;
-  const colour = colours[series.label.startsWith('DRAM') ? 5 : 3];
+  const colour = colours[series.label.startsWith('DRAM') ? 'c5' : 'c3'];
   context.fillStyle = colours.panel;
   context.fillRect(view.left, y, view.width, h);
   context.strokeStyle = colours.line;
@@ -107,10 +107,10 @@ function drawSeries(context, row, view, colours) {
   paint(series.v, 0.9);
 }
 
-/** Shade contention windows over the rows of their GPU, and worst windows over everything. */
+/** Shade the boxes of shaded tracks over the rows of their GPU, and worst windows over everything. */
 function drawShades(context, plan, view, data, colours) {
   for (const group of plan.rows.filter((r) => 'group' in r)) {
-    const track = data.tracks.find((t) => t.lane === 'contention windows' && t.gpu === group.group);
+    const track = data.tracks.find((t) => t.shaded && t.gpu === group.group);
     if (!track) continue;
     context.fillStyle = colours.fg;
     context.globalAlpha = 0.07;
@@ -123,7 +123,7 @@ function drawShades(context, plan, view, data, colours) {
   for (const mark of data.marks) {
     const [x0, x1] = [view.x(mark.s), view.x(mark.s + mark.d)];
     if (x1 < view.left || x0 > view.left + view.width) continue;
-    context.strokeStyle = colours[mark.level === 'critical' ? 4 : 2];
+    context.strokeStyle = colours[mark.level === 'critical' ? 'c4' : 'c2'];
     context.setLineDash([5, 4]);
     for (const x of [x0, x1]) {
       if (x < view.left || x > view.left + view.width) continue;
@@ -166,7 +166,7 @@ function drawHead(context, plan, view, data, colours, total) {
   const across = (ns) => view.left + ns / data.span * view.width;
   context.fillStyle = colours.idle;
   context.fillRect(view.left, 3, view.width, strip);
-  for (const track of data.tracks.filter((t) => t.lane !== 'steps' && t.lane !== 'contention windows')) {
+  for (const track of data.tracks.filter((t) => t.lane !== '' && t.lane !== 'steps')) {
     let painted = -1;
     for (let i = 0; i < track.s.length; i += 1) {
       const x0 = across(track.s[i]), x1 = across(track.s[i] + track.d[i]);

@@ -56,7 +56,7 @@ COLLECTIVES = pl.Schema(
         "launch_start_ns": pl.Int64(),
         "in_graph": pl.Boolean(),
         "fused_group": pl.Boolean(),
-        "prov": pl.Float64(),
+        "provenance": pl.Float64(),
         "seq": pl.UInt32(),
         "step": pl.UInt32(),
     }
@@ -211,12 +211,17 @@ def _with_sizes(rows: pl.DataFrame) -> pl.DataFrame:
     at_least = pl.max_horizontal("nranks", pl.col("rank_id").n_unique().over("comm"))
     per_rank = pl.col("op").is_in(PER_RANK_OPS) & (pl.col("told_by") == "payload")
     factor = pl.when(per_rank.fill_null(value=False)).then(at_least).otherwise(1)
-    prov = pl.col("told_by").replace_strict(_PROVENANCE, default=_BY_NAME, return_dtype=pl.Float64)
+    provenance = pl.col("told_by").replace_strict(
+        _PROVENANCE, default=_BY_NAME, return_dtype=pl.Float64
+    )
     known = pl.col("nranks").is_not_null()
     return rows.with_columns(
         at_least.alias("nranks_at_least"),
         (pl.col("call_bytes") * factor).alias("bytes"),
-        pl.when(known).then(prov).otherwise(pl.min_horizontal(prov, _AT_LEAST)).alias("prov"),
+        pl.when(known)
+        .then(provenance)
+        .otherwise(pl.min_horizontal(provenance, _AT_LEAST))
+        .alias("provenance"),
     )
 
 

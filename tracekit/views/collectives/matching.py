@@ -60,12 +60,22 @@ not overlap in time, so they are not the same collective.
 IN_STEP_FRAC = 0.9
 """Share of collectives whose ranks must overlap in time for a match by order to be believed."""
 _MADS = 3
-_CLK_ALIGNED, _CLK_DISAGREES = 0.8, 0.4
+_CLK_ALIGNED, _CLOCKS_DISAGREE = 0.8, 0.4
 READ = [
     *("activity", "report", "gpu", "rank_id", "comm", "comm_known", "op", "bytes", "nranks"),
-    *("start_ns", "end_ns", "step", "prov"),
+    *("start_ns", "end_ns", "step", "provenance"),
 ]
-_OF_COLLECTIVE = ["activity", "rank_id", "gpu", "comm", "op", "start_ns", "end_ns", "step", "prov"]
+_OF_COLLECTIVE = [
+    "activity",
+    "rank_id",
+    "gpu",
+    "comm",
+    "op",
+    "start_ns",
+    "end_ns",
+    "step",
+    "provenance",
+]
 MEMBER = pl.Schema(
     {
         "instance": pl.UInt32(),
@@ -126,7 +136,7 @@ def match_one(trace: Trace, group: pl.DataFrame) -> tuple[pl.DataFrame, dict[str
         Frame of `MEMBER`, instances numbered from 0, and what is known of the communicator.
     """
     ranks = group.partition_by("rank_id", maintain_order=True)
-    clk, mad_ns = _clock(trace, group)
+    clock, mad_ns = _clock(trace, group)
     nranks = group["nranks"].max()
     about: dict[str, object] = {
         "comm_known": bool(group["comm_known"].all()),
@@ -137,14 +147,14 @@ def match_one(trace: Trace, group: pl.DataFrame) -> tuple[pl.DataFrame, dict[str
         "n_matched": 0,
         "n_mismatched": 0,
         "n_clock_faults": 0,
-        "clk": clk,
+        "clock": clock,
         "mad_ns": mad_ns,
-        "prov": group["prov"].min(),
+        "provenance": group["provenance"].min(),
     }
     none = pl.DataFrame(schema=MEMBER)
     if len(ranks) < 2:
         return none, about | {"status": "one rank"}
-    if clk == 0:
+    if clock == 0:
         return none, about | {"status": "clocks not aligned"}
     together = _together(ranks)
     if together is None:
@@ -192,7 +202,7 @@ def _judged(
         "n_matched": n,
         "n_clock_faults": faults,
         "status": "missing ranks" if few else "matched",
-        "clk": _CLK_DISAGREES if out_of_step else about["clk"],
+        "clock": _CLOCKS_DISAGREE if out_of_step else about["clock"],
     }
 
 
@@ -251,7 +261,7 @@ INSTANCE = pl.Schema(
         "clock_fault": pl.Boolean(),
         "in_graph": pl.Boolean(),
         "step": pl.UInt32(),
-        "prov": pl.Float64(),
+        "provenance": pl.Float64(),
     }
 )
 COMMUNICATOR = pl.Schema(
@@ -265,9 +275,9 @@ COMMUNICATOR = pl.Schema(
         "n_matched": pl.Int64(),
         "n_mismatched": pl.Int64(),
         "n_clock_faults": pl.Int64(),
-        "clk": pl.Float64(),
+        "clock": pl.Float64(),
         "mad_ns": pl.Float64(),
-        "prov": pl.Float64(),
+        "provenance": pl.Float64(),
     }
 )
 
@@ -282,7 +292,7 @@ class Matching(NamedTuple):
         communicators: One row a communicator, sorted by it: comm, comm_known, status `STATUS`,
             n_ranks (recorded), nranks (as the library said, null unknown), n_kernels, n_matched
             (collectives), n_mismatched (operation or size differ between ranks), n_clock_faults,
-            clk and prov (0..1), mad_ns (error of the clock alignment, 0 within one report).
+            clock and provenance (0..1), mad_ns (error of the clock alignment, 0 within one report).
     """
 
     members: pl.DataFrame
@@ -339,7 +349,7 @@ def instances(trace: Trace) -> pl.DataFrame:
         late_rank_id=late,
         step=_first_known(rows["step"], instance, first.size),
         clock_fault=latest > np.minimum.reduceat(end, first),
-        prov=np.minimum.reduceat(rows["prov"].to_numpy(), first),
+        provenance=np.minimum.reduceat(rows["provenance"].to_numpy(), first),
     )
     return found.select(list(INSTANCE)).cast(INSTANCE)
 

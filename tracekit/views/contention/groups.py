@@ -66,7 +66,7 @@ GROUP = pl.Schema(
         "busbw_cont_gbps": pl.Float64(),
         "lag_base_p95_ns": pl.Float64(),
         "lag_cont_ns": pl.Float64(),
-        "prov": pl.Float64(),
+        "provenance": pl.Float64(),
     }
 )
 """Columns of `contention_groups`."""
@@ -75,7 +75,7 @@ BANDWIDTH, LINK, SCHEDULING, UNKNOWN = "bandwidth", "link", "SM/scheduling", "un
 
 _LOOKED_AT = (
     *("instance", "state", "partner", "transfer_ns", "overlap_frac", "lag_ns", "nranks_at_least"),
-    "prov",
+    "provenance",
 )
 _VIEWS = (contention_cases, comm_overlap, instances, matching, *metrics.SAMPLED)
 
@@ -150,7 +150,7 @@ def _timing(alone: pl.DataFrame, own: pl.DataFrame, near: pl.DataFrame) -> dict[
         "busbw_cont_gbps": _bus_bandwidth(own, cont_ns),
         "lag_base_p95_ns": float(np.percentile(lag, 95)) if lag.size else None,
         "lag_cont_ns": own["lag_ns"].median(),
-        "prov": pl.concat([alone["prov"], own["prov"]]).min(),
+        "provenance": pl.concat([alone["provenance"], own["provenance"]]).min(),
     }
 
 

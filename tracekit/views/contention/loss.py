@@ -66,7 +66,7 @@ MECHANISM = pl.Schema(
         "coverage_frac": pl.Float64(),
         "worst_start_ns": pl.Int64(),
         "worst_end_ns": pl.Int64(),
-        "prov": pl.Float64(),
+        "provenance": pl.Float64(),
     }
 )
 """Columns of `mechanisms`."""
@@ -185,7 +185,7 @@ def _summary(own: pl.DataFrame, rollup: Estimate) -> dict[str, object]:
         "mildest_ratio": own["slowdown_ratio"].min(),
         "worst_ratio": own["slowdown_ratio"].max(),
         "lost_ns": own["lost_ns"].sum(),
-        "prov": own["prov"].min(),
+        "provenance": own["provenance"].min(),
         "heaviest_bytes": heaviest["bytes"],
         **{name: heaviest[name] for name in _OF_HEAVIEST},
     }

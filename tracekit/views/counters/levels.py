@@ -45,7 +45,7 @@ class Level(NamedTuple):
 
     Attributes:
         mean_frac: Share of peak, 0..1; None when less than half of the windows is covered.
-        lo_frac: Lower end of its 95 % interval over windows; None with fewer than two windows.
+        lo_frac: Lower end of its 95% interval over windows; None with fewer than two windows.
         hi_frac: Upper end.
         coverage_frac: Covered share of the windows, 0..1.
         n_windows: Windows.

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.model.kernels.spelling import one_spelling
+from tracekit.model.kernels import kernel_key
 from tracekit.trace import Trace, view
 from tracekit.views.device.kernels import KIND, kernel_names, kernels
 
@@ -32,8 +32,8 @@ class KernelTimes(NamedTuple):
     """Sums over kernels.
 
     Attributes:
-        by_name: Frame of gpu Int16, kind Enum, name String (in one spelling), n UInt32, time_ns
-            Int64 (summed durations), median_ns Float64, few_blocks_frac Float64 (share of launches
+        by_name: Frame of gpu Int16, kind Enum, name String (one of its spellings), n UInt32,
+            time_ns Int64 (summed durations), median_ns Float64, few_blocks_frac Float64 (share of launches
             with fewer blocks than the GPU has multiprocessors; null when either is unknown);
             longest first within a GPU.
         by_kind: The same over all names of a class; name is null.
@@ -52,9 +52,10 @@ def kernel_times(trace: Trace) -> KernelTimes:
     """Return the times of all kernels by class and by name, on each GPU."""
     rows, keys = trace.frame("kernels"), kernels(trace)["name_key"]
     names = kernel_names(trace).select("kind", "name")
-    spelled = names.with_columns(
-        pl.Series("name", [one_spelling(n) for n in names["name"]], pl.String)
-    )
+    key = pl.Series("key", [kernel_key(n) for n in names["name"]], pl.String)
+    # Shown is the first of the spellings that stand for one kernel.
+    first = pl.col("name").min().over("kind", "key")
+    spelled = names.with_columns(key).select("kind", first)
     # A class holds a run of subjects, so that rows in order of subject are in order of class too.
     subjects = spelled.unique().sort("kind", "name")
     numbered = subjects.with_row_index("at")

@@ -9,6 +9,7 @@ import polars as pl
 
 from tracekit.trace import Trace, view
 from tracekit.views.nvtx.ranges import marks
+from tracekit.wording.numbers import size
 
 __all__ = ["OutOfMemory", "oom_messages", "parse_oom"]
 
@@ -72,7 +73,7 @@ class OutOfMemory(NamedTuple):
         """Return what the numbers say, in words."""
         if self.unallocated_bytes is None:
             return "fragmentation not stated by the message"
-        unused, asked = _size(self.unallocated_bytes), _size(self.requested_bytes)
+        unused, asked = size(self.unallocated_bytes), size(self.requested_bytes)
         if self.possible_fragmentation:
             return f"possible fragmentation ({unused} reserved but unallocated, {asked} requested)"
         return f"not fragmentation ({unused} < {asked})"
@@ -109,11 +110,6 @@ def parse_oom(text: str) -> OutOfMemory | None:
 
 def _bytes(match: re.Match[str] | None) -> int | None:
     return None if match is None else round(float(match[1]) * _UNITS[match[2]])
-
-
-def _size(n_bytes: int) -> str:
-    unit = "GiB" if n_bytes >= _UNITS["GiB"] else "MiB"
-    return f"{n_bytes / _UNITS[unit]:.4g} {unit}"
 
 
 _WORDS = "(?i)out of memory"

@@ -70,7 +70,7 @@ class HitCounter(NamedTuple):
 
 
 def full_scale_of(values: NDArray[np.int64]) -> int:
-    """Return the value that means 100 %.
+    """Return the value that means 100%.
 
     The compute-triage counter of some versions reads half of the truth: then its largest value
     over a whole trace is 50, and busy moments sit exactly there.

@@ -31,6 +31,7 @@ LAYER_KV: tuple[Column, ...] = (
     Column("kv_blocks", pl.Int64, "", "live KV blocks of the layer; null without markers"),
     Column("bytes", pl.Int64, "bytes", "distinct live bytes that markers state"),
     Column("frag_frac", pl.Float64, "1", "share of neighbouring blocks that lie apart"),
+    Column("stride_med_abs_bytes", pl.Float64, "bytes", "median distance of two neighbours"),
     Column("run_mean_bytes", pl.Float64, "bytes", "mean contiguous piece"),
     Column("o32_request_frac", pl.Float64, "1", "extra sectors of 128 B requests"),
     Column("page_ratio", pl.Float64, "1", "2 MiB pages over needed; null below 2 MiB"),

@@ -10,6 +10,7 @@ from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, activity_span
 from tracekit.views.launches.call_names import call_names
 from tracekit.views.launches.unseen import UnseenWork, unseen_work
+from tracekit.wording.numbers import duration
 
 __all__ = ["Capture", "capture", "capture_lines", "incomplete", "lost_records"]
 
@@ -119,7 +120,7 @@ def lost_records(found: UnseenWork | None) -> str:
     copies, time_ns = found.unseen.get(ApiKind.MEMCPY, 0), found.time_ns.get(ApiKind.MEMCPY, 0)
     if copies:
         word = _WORDS[ApiKind.MEMCPY][copies != 1]
-        parts.append(f"{copies:,} {word} ({time_ns / 1e6:,.1f} ms of host time)")
+        parts.append(f"{copies:,} {word} ({duration(time_ns)} of host time)")
     return " and ".join(parts)
 
 
@@ -127,27 +128,20 @@ def capture_lines(found: Capture) -> Iterator[str]:
     """Yield what the reader must know of a capture that is mostly something else than work."""
     if found.length_ns is None:
         return
-    length = f"a capture of {_time(found.length_ns)}"
+    length = f"a capture of {duration(found.length_ns)}"
     if found.is_nearly_empty:
         yield (
-            f"no GPU work to speak of in {_time(found.length_ns)}: {found.n_work} device"
-            f" record{'s' * (found.n_work != 1)}, {_time(found.work_ns)} in all"
+            f"no GPU work to speak of in {duration(found.length_ns)}: {found.n_work} device"
+            f" record{'s' * (found.n_work != 1)}, {duration(found.work_ns)} in all"
         )
     if found.longest is not None and found.waited_ns:
         yield (
-            f"{_time(found.waited_ns)} of {length} the host is inside one call of"
+            f"{duration(found.waited_ns)} of {length} the host is inside one call of"
             f" {found.longest[0]} while the device has nothing to do: it waits for something that"
             " does not come"
         )
     elif found.silent_ns:
         yield (
-            f"nothing was recorded in the last {_time(found.silent_ns)} of {length}: the work had"
-            " ended, or a call never returned"
+            f"nothing was recorded in the last {duration(found.silent_ns)} of {length}: the work"
+            " had ended, or a call never returned"
         )
-
-
-def _time(ns: float) -> str:
-    for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-        if ns >= factor:
-            return f"{ns / factor:.3g} {unit}"
-    return f"{ns:.0f} ns"

@@ -14,6 +14,7 @@ from tracekit.numerics.rows.shares import by_kind
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import WORK_KIND, activity, clock_spans
 from tracekit.views.launches.attribution import steps
+from tracekit.wording.numbers import share
 
 __all__ = ["LoadPhase", "load_phase"]
 
@@ -46,7 +47,7 @@ class LoadPhase(NamedTuple):
         """Return it as one sentence."""
         until = "the first step" if self.by_steps else "the last repacking of weights"
         return (
-            f"{self.frac:.1%} of GPU time is load, before {until} ({_listed(self.before)});"
+            f"{share(self.frac)} of GPU time is load, before {until} ({_listed(self.before)});"
             f" the steady state after it: {_listed(self.after)}"
         )
 
@@ -113,4 +114,4 @@ def _shares(time_ns: Int64) -> tuple[tuple[str, float], ...]:
 
 
 def _listed(shares: tuple[tuple[str, float], ...]) -> str:
-    return ", ".join(f"{kind} {frac:.0%}" for kind, frac in shares)
+    return ", ".join(f"{kind} {share(frac)}" for kind, frac in shares)

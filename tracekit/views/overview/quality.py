@@ -15,6 +15,7 @@ from tracekit.views.launches.graph_replays import GROUP
 from tracekit.views.launches.step_ranges import step_ranges
 from tracekit.views.nvtx.ranges import range_faults
 from tracekit.views.overview.totals import UNCLASSIFIED_WORTH_SAYING, overview
+from tracekit.wording.numbers import duration, moment, share, size
 
 __all__ = ["quality", "scrubbed"]
 
@@ -77,8 +78,8 @@ def _cut(trace: Trace) -> Iterator[Quality]:
     if "cut" in trace.settings:
         low, high, allowed = trace.settings["cut"]
         text = (
-            f"only {low / 1e9:.3f}-{high / 1e9:.3f} s was analysed: the whole run does not fit into"
-            f" {allowed / 1e9:.2f} GB of memory"
+            f"only {moment(low)} to {moment(high)} was analysed: the whole run does not fit into"
+            f" {size(allowed)} of memory"
         )
         yield Quality(Level.WARN, text, hint="allow more with --memory, or choose a --window")
 
@@ -121,10 +122,10 @@ def _dropped(trace: Trace) -> Iterator[Quality]:
 
 
 def _names(trace: Trace) -> Iterator[Quality]:
-    share = overview(trace).unclassified_frac
-    if share is not None and share > UNCLASSIFIED_WORTH_SAYING:
-        text = f"{share:.1%} of kernel time is unclassified: shares by class are lower bounds"
-        yield Quality(Level.WARN, text)
+    unclassified = overview(trace).unclassified_frac
+    if unclassified is not None and unclassified > UNCLASSIFIED_WORTH_SAYING:
+        text = f"{share(unclassified)} of kernel time is unclassified"
+        yield Quality(Level.WARN, f"{text}: shares by class are lower bounds")
     n = range_faults(trace).dangling
     if n:
         yield Quality(Level.WARN, f"{n} NVTX rows name a string that the file does not hold", n)
@@ -166,9 +167,9 @@ def _launches(trace: Trace) -> Iterator[Quality]:
     others = int(by_other.sum())
     if others:
         length = (work["end_ns"] - work["start_ns"]).to_numpy()
-        share = length[by_other.to_numpy()].sum() / (length.sum() or 1)
+        time_frac = length[by_other.to_numpy()].sum() / (length.sum() or 1)
         text = (
-            f"{others} device records ({share:.1%} of device time) are unattributed:"
+            f"{others} device records ({share(time_frac)} of device time) are unattributed:"
             " launched by another thread than the one with the open range"
         )
         yield Quality(Level.OK, text, others)
@@ -206,7 +207,7 @@ def _device(trace: Trace) -> Iterator[Quality]:
     if over.n:
         text = (
             f"{_records(over.n, 'overlap')} more than the neighbour on one stream, by"
-            f" {over.time_ns / 1e6:.3g} ms: damaged durations; busy time and shares are too large"
+            f" {duration(over.time_ns)}: damaged durations; busy time and shares are too large"
         )
         yield Quality(Level.WARN, text, over.n)
     for shared in shared_gpus(trace):
@@ -216,7 +217,7 @@ def _device(trace: Trace) -> Iterator[Quality]:
             yield Quality(Level.OK, f"{text}, never at the same time", len(shared.pids))
             continue
         text += (
-            f" and have work on it at once for {shared.both_ns / 1e6:.3g} ms: they are time-sliced,"
+            f" and have work on it at once for {duration(shared.both_ns)}: they are time-sliced,"
             " or run under MPS, and kernels take longer than alone"
         )
         yield Quality(Level.WARN, text, len(shared.pids))

@@ -18,6 +18,7 @@ from tracekit.views.launches.unseen import unseen_work
 from tracekit.views.overview.completeness import capture, capture_lines, incomplete, lost_records
 from tracekit.views.overview.load_phase import load_phase
 from tracekit.views.strings import resolved
+from tracekit.wording.numbers import share
 
 __all__ = ["launch_counts", "overview"]
 
@@ -196,24 +197,25 @@ def _perspective(trace: Trace, o: Overview) -> list[str]:
             lines.append(_opaque_line(name, g))
         if g.idle_ns > IDLE_WORTH_SAYING * g.span_ns and not o.incomplete:
             lines.append(
-                f"{name} is busy {g.busy_ns / g.span_ns:.1%} of the span and idle"
-                f" {g.idle_ns / g.span_ns:.1%}: it mostly waits for the host, so look there first"
+                f"{name} is busy {share(g.busy_ns / g.span_ns)} of the span and idle"
+                f" {share(g.idle_ns / g.span_ns)}: it mostly waits for the host, so look there"
+                " first"
             )
     if (load := load_phase(trace)) is not None:
         lines.append(load.words())
     if o.unclassified_frac is not None and o.unclassified_frac > UNCLASSIFIED_WORTH_SAYING:
         lines.append(
-            f"{o.unclassified_frac:.1%} of kernel time has names that no rule classifies:"
+            f"{share(o.unclassified_frac)} of kernel time has names that no rule classifies:"
             " shares by class are lower bounds"
         )
     return lines
 
 
 def _opaque_line(name: str, g: GpuTime) -> str:
-    share = g.opaque_ns / g.busy_ns
+    at_least, at_most = g.comm_ns / g.busy_ns, (g.comm_ns + g.opaque_ns) / g.busy_ns
     return (
-        f"{share:.1%} of {name}'s busy time is opaque: {g.n_graph_launches} CUDA-graph launches"
-        " were traced as a whole. What runs inside is unknown (communication is between"
-        f" {g.comm_ns / g.busy_ns:.1%} and {(g.comm_ns + g.opaque_ns) / g.busy_ns:.1%} of busy"
+        f"{share(g.opaque_ns / g.busy_ns)} of {name}'s busy time is opaque: {g.n_graph_launches}"
+        " CUDA-graph launches were traced as a whole. What runs inside is unknown (communication"
+        f" is between {share(at_least)} and {share(min(1.0, at_most))} of busy"
         " time); record again with --cuda-graph-trace=node"
     )

@@ -62,7 +62,7 @@ SKEW = pl.Schema(
         "first_skew_ns": pl.Int64(),
         "worst_start_ns": pl.Int64(),
         "worst_end_ns": pl.Int64(),
-        "prov": pl.Float64(),
+        "provenance": pl.Float64(),
     }
 )
 """Columns of `skews`."""
@@ -122,12 +122,12 @@ def waited_instances(trace: Trace) -> pl.DataFrame:
 
     Returns:
         Frame of instance, comm, op, skew_ns, transfer_ns, late_rank_id, last_start_ns,
-        last_end_ns and prov of `instances`, step_group Categorical (null outside steps), starting
-        Boolean (the first of its communicator, see `SETTLED_FROM`), and mean_wait_ns and
+        last_end_ns and provenance of `instances`, step_group Categorical (null outside steps),
+        starting Boolean (the first of its communicator, see `SETTLED_FROM`), and mean_wait_ns and
         mean_wait_felt_ns Float64, means over ranks; a row a row of `instances`.
     """
     columns = ["instance", "comm", "op", "skew_ns", "transfer_ns", "late_rank_id"]
-    rows = instances(trace).select(*columns, "last_start_ns", "last_end_ns", "step", "prov")
+    rows = instances(trace).select(*columns, "last_start_ns", "last_end_ns", "step", "provenance")
     rows = rows.with_columns(pl.col("comm", "op").cast(pl.Categorical))
     groups = steps(trace).select("step", pl.col("group").cast(pl.Categorical).alias("step_group"))
     rows = rows.join(groups, on="step", how="left", maintain_order="left").drop("step")
@@ -225,7 +225,7 @@ def skews(trace: Trace) -> pl.DataFrame:
             pl.col("mean_wait_ns", "mean_wait_felt_ns").filter(~pl.col("starting")).sum().round(),
             pl.col("mean_wait_ns").filter("starting").sum().round().alias("_first_ns"),
             pl.col("skew_ns").filter("starting").max().alias("first_skew_ns"),
-            pl.col("prov").min(),
+            pl.col("provenance").min(),
         )
         .with_columns(_TEXTS)
     )

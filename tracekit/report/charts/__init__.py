@@ -1,0 +1,1 @@
+"""Charts that analyses hand over, drawn for the page and as files."""
