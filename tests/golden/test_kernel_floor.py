@@ -54,7 +54,7 @@ def test_a_product_near_the_limit_has_a_bound(fixture_path):
     (finding,) = d.findings
     assert finding.level is Level.OK
     assert finding.title.startswith(
-        "near the DRAM limit: 73.3% of peak bandwidth (read 72.3%, write 1.00%), at most 36.5% faster"
+        "near the DRAM limit: 73.3% of peak bandwidth (read 72.3%, write 1.00%), at most 36.5%"
     )
     assert finding.title.endswith("dequant not judged")
 

@@ -33,9 +33,9 @@ class KernelTimes(NamedTuple):
 
     Attributes:
         by_name: Frame of gpu Int16, kind Enum, name String (one of its spellings), n UInt32,
-            time_ns Int64 (summed durations), median_ns Float64, few_blocks_frac Float64 (share of launches
-            with fewer blocks than the GPU has multiprocessors; null when either is unknown);
-            longest first within a GPU.
+            time_ns Int64 (summed durations), median_ns Float64, few_blocks_frac Float64 (share of
+            launches with fewer blocks than the GPU has multiprocessors; null when either is
+            unknown); longest first within a GPU.
         by_kind: The same over all names of a class; name is null.
         subject: uint32[name keys], row among the distinct pairs of class and spelling.
         subjects: Frame of kind and name, those pairs; sorted by both.
