@@ -6,7 +6,7 @@ out. A format still escapes its own markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import polars as pl
@@ -86,8 +86,26 @@ def verdict(diagnosis: Diagnosis) -> str:
         seen_part = "in what was recorded, which is not the whole run"
         return f"No problem found {seen_part}: {tally(diagnosis)}."
     if diagnosis.worst is Level.OK:
-        return f"No problem found by the analyses that could judge: {tally(diagnosis)}."
+        said = [f"No problem found by the analyses that could judge: {tally(diagnosis)}."]
+        return " ".join([*_limits(diagnosis), *said])
     return "Nothing could be judged from this recording."
+
+
+def _limits(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield that a GPU spends most of its time at a limit of the hardware: nothing is wrong there.
+
+    Times are those of the frames of `kernel_floor`.
+    """
+    frames = diagnosis.frames.get("kernel_floor", {})
+    if not {"gpus", "classes"} <= frames.keys():
+        return
+    for gpu, span_ns in frames["gpus"].select("gpu", "span_ns").iter_rows():
+        own = frames["classes"].filter(pl.col("gpu") == gpu)
+        limited = own.filter(pl.col("verdict").str.starts_with("at the "))
+        if 2 * int(limited["time_ns"].sum()) > span_ns > 0:
+            first = limited.row(0, named=True)
+            used = max(first["dram_frac"] or 0.0, first["tensor_frac"] or 0.0)
+            yield f"GPU {gpu} is {first['verdict']}, {share(used)} of peak."
 
 
 def tally(diagnosis: Diagnosis) -> str:

@@ -10,6 +10,7 @@ from tracekit import engine
 from tracekit.analyses import load
 from tracekit.analyses.kernel_floor.limits import Limit, judged
 from tracekit.model.finding import Level
+from tracekit.report import summary
 
 US = 1_000
 GEMM = "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNT"
@@ -202,3 +203,12 @@ def test_each_gpu_has_its_own_rows(traced):
         30_000,
         90_000,
     ]
+
+
+def test_the_first_line_says_that_a_run_is_at_the_limit(tmp_path):
+    path = _sampled([88] * 30, [1] * 30).write(tmp_path / "a.sqlite")
+    diagnosis = engine.analyze([path])
+    said = summary.verdict(diagnosis)
+    assert said.startswith("GPU 0 is at the DRAM limit, 88.0% of peak. No problem found")
+    path = _sampled([88] * 30, [0.4] * 25 + [1] * 5).write(tmp_path / "b.sqlite")
+    assert summary.verdict(engine.analyze([path])).startswith("No problem found")
