@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from benchmarks.decode import pack
 from benchmarks.nsys_tables import Writer
-from tracekit.engine import open_trace
+from tracekit.opening import OpenOptions, open_trace
 from tracekit.views.launches.attribution import attribution
 
 __all__ = ["write_nested"]
@@ -63,7 +63,7 @@ def write_nested(path: Path, n: int) -> NDArray[np.int64]:
 
 def attribute(path: Path) -> NDArray[np.int64]:
     """Return the row of each kernel's innermost range; -1 without one."""
-    with open_trace([path], reader="pages") as (trace, _):
+    with open_trace(path, options=OpenOptions(reader="pages")) as trace:
         found: NDArray[np.int64] = trace.view(attribution)["range"].fill_null(-1).to_numpy()
     return found
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import Export
-from tracekit.engine import open_trace
+from tracekit.opening import open_trace
 from tracekit.trace import Trace
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
@@ -40,7 +40,6 @@ def traced(tmp_path: Path) -> Iterator[Callable[..., Trace]]:
 
         def opened(*exports: Export) -> Trace:
             paths = [e.write(tmp_path / f"r{next(numbers)}.sqlite") for e in exports]
-            trace, _ = stack.enter_context(open_trace(paths))
-            return trace
+            return stack.enter_context(open_trace(paths))
 
         yield opened

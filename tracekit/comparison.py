@@ -6,17 +6,14 @@ a run did not record (no device activity, graphs traced as a whole) is unknown i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import polars as pl
 
-from tracekit.engine import open_trace
-from tracekit.io.source import Reader
 from tracekit.model.kernels import kernel_key
 from tracekit.model.table import Column, Table
+from tracekit.opening import OpenOptions, Paths, open_trace
 from tracekit.trace import Trace
 from tracekit.views.device.activity import activity
 from tracekit.views.device.kernels import OPAQUE, kernel_names
@@ -98,21 +95,24 @@ class _Side(NamedTuple):
 
 
 def compare(
-    before: Sequence[Path], after: Sequence[Path], *, reader: Reader = "auto"
+    before: Paths,
+    after: Paths,
+    *,
+    options: OpenOptions = OpenOptions(),  # noqa: B008 - frozen
 ) -> Comparison:
     """Compare two runs.
 
     Args:
-        before: Reports of the first run.
-        after: Reports of the second run.
-        reader: How tables are read.
+        before: Reports of the first run, one path or several.
+        after: Reports of the second run likewise.
+        options: How both are opened.
 
     Raises:
         InputError: A run has no usable report.
     """
     sides = []
     for paths in (before, after):
-        with open_trace(paths, reader=reader) as (trace, _):
+        with open_trace(paths, options=options) as trace:
             sides.append(_side(trace))
     first, last = sides
     per_step = first.n_steps > 0 and last.n_steps > 0

@@ -6,7 +6,6 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -14,32 +13,31 @@ import polars as pl
 import tracekit
 from tracekit import analyses, settings
 from tracekit.errors import TracekitError, UsageError
-from tracekit.io.source import Reader
 from tracekit.model.catalog import CATALOG, record_command
 from tracekit.model.chart import Chart, Track
 from tracekit.model.diagnosis import Diagnosis, TimePart
 from tracekit.model.finding import Finding, Level, Missing, cap_by_confidence
 from tracekit.model.inputs import Gpu, Report
 from tracekit.numerics.threads import each
-from tracekit.opening import Redact, open_trace
+from tracekit.opening import OpenOptions, Paths, Redact, open_trace
 from tracekit.trace import Trace, View
 from tracekit.trace.added import failed
 from tracekit.trace.analysis import Analysis
 from tracekit.trace.views import StoppedError
-from tracekit.views.counters.metrics import SAMPLED
+from tracekit.views.counters.metrics import counters, sampled
 from tracekit.views.device.activity import used_gpus
 from tracekit.views.overview.pictures import PICTURES, pictures
 from tracekit.views.overview.quality import quality
 from tracekit.views.overview.totals import overview
 
-__all__ = ["Redact", "analyze", "diagnose", "open_trace", "ranked", "run", "with_use"]
+__all__ = ["analyze", "diagnose", "ranked", "run", "with_use"]
 
 Progress = Callable[[str], None]
 _Answer = tuple[Mapping[str, pl.DataFrame], tuple[Finding, ...]]
-_DIGESTED = ("kernels", "nvtx", "runtime")
-"""The largest tables: once views hold what is needed of them, they can go."""
+_READ_FIRST = ("kernels", "nvtx", "runtime")
+"""The largest tables: once views hold what is needed of them, they can be evicted."""
 _MANY_SAMPLES = 1_000_000
-"""Fewer are read when somebody asks for them, if anybody does."""
+"""Fewer are read when a view needs them, if one does."""
 _ORDER = {Level.CRITICAL: 0, Level.WARN: 1, Level.OK: 2, Level.UNKNOWN: 3}
 
 
@@ -54,15 +52,11 @@ class _Outcome(NamedTuple):
 
 
 def analyze(
-    paths: Sequence[Path],
+    paths: Paths,
     *,
     only: Sequence[str] = (),
     params: Mapping[str, str] | None = None,
-    window: tuple[int, int] | None = None,
-    reader: Reader = "auto",
-    salvage: bool = False,
-    redact: Redact = "no",
-    memory_bytes: int | None = None,
+    options: OpenOptions = OpenOptions(),  # noqa: B008 - frozen
     with_pictures: bool = False,
     with_charts: bool = False,
     progress: Progress | None = None,
@@ -70,19 +64,14 @@ def analyze(
     """Diagnose one run.
 
     Args:
-        paths: Reports of one run, one a rank or one for all, or folders of them.
+        paths: The reports of one run, one a rank or one for all, or folders of them: a path or
+            several.
         only: Names of the analyses to run; empty for all.
         params: ``analysis.name`` or a global setting to its value as text.
-        window: Half-open session time in ns that events must touch; None for all.
-        reader: How tables are read: "auto", "pages" or "sqlite".
-        salvage: Leave damaged tables out instead of refusing the file.
-        redact: Which text may enter the answer, see `open_trace`.
-        memory_bytes: Memory that may be used; None for half of what is free. Where the run does
-            not fit, one thing is done at a time; where that is not enough, the longest part from
-            its start that fits is analysed, and the answer says so.
+        options: How the run is opened: which part of it, with which memory, what may be shown.
         with_pictures: Add the timeline's frames and tracks, and the charts.
         with_charts: Add the charts.
-        progress: Told what is being done.
+        progress: Called with what is being done.
 
     Returns:
         The diagnosis.
@@ -91,35 +80,25 @@ def analyze(
         UsageError: An analysis or parameter does not exist or has a wrong value.
         InputError: No input can be used.
     """
-    _, chosen = settings.parse(_chosen(only), params or {})
+    _, chosen = settings.parse(_chosen(only), params or {}, options.settings)
     (progress or _silent)("opening")
-    opening = open_trace(
-        paths,
-        window=window,
-        reader=reader,
-        salvage=salvage,
-        redact=redact,
-        memory_bytes=memory_bytes,
-        settings=chosen,
-    )
-    with opening as (trace, inputs):
+    with open_trace(paths, options=replace(options, settings=chosen)) as trace:
         found = diagnose(
             trace,
-            inputs.unreadable,
             only=only,
             params=params,
-            redact=redact,
+            redact=options.redact,
             with_pictures=with_pictures,
             with_charts=with_charts,
             progress=progress,
         )
-        origin = {"window_ns": None if window is None else list(window), "reader": reader}
+        window = options.window_ns
+        origin = {"window_ns": None if window is None else list(window), "reader": options.reader}
         return replace(found, provenance={**found.provenance, **origin})
 
 
 def diagnose(
     trace: Trace,
-    unreadable: Mapping[str, str],
     *,
     only: Sequence[str] = (),
     params: Mapping[str, str] | None = None,
@@ -132,44 +111,42 @@ def diagnose(
 
     Args:
         trace: The run, with its global settings.
-        unreadable: Inputs that could not be used: name to reason.
         only: Names of the analyses to run; empty for all.
         params: ``analysis.name`` to its value as text.
-        redact: What may be said of `params`; see `open_trace`.
+        redact: What may be shown of `params`, see `OpenOptions`.
         with_pictures: Add the timeline's frames and tracks, and the charts.
         with_charts: Add the charts.
-        progress: Told what is being done.
+        progress: Called with what is being done.
 
     Raises:
         UsageError: An analysis or parameter does not exist or has a wrong value.
     """
     names = _chosen(only)
     values, _ = settings.parse(names, params or {})
-    tell = progress or _silent
+    report = progress or _silent
     chosen = {name: analyses.load(name) for name in names}
     drawn = PICTURES if with_pictures else ()
     with_charts = with_charts or with_pictures
-    asked = {n: (_views(a, with_charts=with_charts), a.tables) for n, a in chosen.items()}
-    trace.expect({**asked, "": ((overview, quality, used_gpus, *drawn), ())})
-    trace.progress(tell)
-    tell("device activity")
-    ahead = [partial(trace.digest, table) for table in _DIGESTED]
+    parts = {n: (_views(a, with_charts=with_charts), a.tables) for n, a in chosen.items()}
+    trace.plan({**parts, "": ((overview, quality, used_gpus, *drawn), ())})
+    trace.report_progress(report)
+    report("device activity")
+    first = [partial(trace.compute_readers_of, table) for table in _READ_FIRST]
     if sum(r.tables.get("gpu_metrics", 0) for r in trace.reports) >= _MANY_SAMPLES:
-        ahead += [partial(trace.ahead, sampled) for sampled in SAMPLED]
-    at_once = trace.settings.get("at_once", 1)
-    together = partial(each, _called, most=at_once, stop=trace.stop)
-    together(ahead)
+        first += [partial(trace.prefetch, one) for one in (sampled, counters)]
+    together = partial(each, _called, most=trace.memory.at_once, stop=trace.stop)
+    together(first)
 
     def answered(name: str) -> _Outcome:
-        tell(name)
+        report(name)
         outcome = _outcome(chosen[name], trace, values[name], with_charts=with_charts)
-        trace.done(name)
+        trace.finish(name)
         return outcome
 
     head, *found = together([partial(trace.view, overview), *(partial(answered, n) for n in names)])
     outcomes: dict[str, _Outcome] = dict(zip(names, found, strict=True))
     findings = [finding for outcome in outcomes.values() for finding in outcome.findings]
-    tell("data quality")
+    report("data quality")
     return Diagnosis(
         reports=tuple(_in_order(r) for r in trace.reports),
         gpus=with_use(trace),
@@ -179,8 +156,8 @@ def diagnose(
         findings=ranked(findings),
         frames={name: outcome.frames for name, outcome in outcomes.items()},
         params={n: vars(values[n]) for n in names},
-        unreadable=unreadable,
-        provenance=_provenance(redact, _sayable(params or {}, redact)),
+        unreadable=trace.unreadable,
+        provenance=_provenance(redact, _shown(params or {}, redact)),
         tables={name: analysis.results for name, analysis in chosen.items()},
         questions={name: analysis.question for name, analysis in chosen.items()},
         time_parts=tuple(part for outcome in outcomes.values() for part in outcome.time_parts),
@@ -251,7 +228,7 @@ def _silent(_: str) -> None:
 
 
 def run(analysis: Analysis, trace: Trace, params: Any) -> _Answer:
-    """Run one analysis on a trace narrowed to the tables that it declares.
+    """Run one analysis on a trace narrowed to the tables that it requires and reaches.
 
     Returns:
         Its checked frames (empty ones when required tables are missing) and its findings.
@@ -296,8 +273,8 @@ def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=lambda f: (_ORDER[f.level], -(f.at_stake_ns or 0), f.id)))
 
 
-def _sayable(params: Mapping[str, str], redact: Redact) -> Mapping[str, str]:
-    """Leave out what the user typed in words; numbers and choices tell nothing."""
+def _shown(params: Mapping[str, str], redact: Redact) -> Mapping[str, str]:
+    """Leave out what the user typed in words; numbers and choices reveal nothing."""
     if redact == "no":
         return params
     return {k: v for k, v in params.items() if not k.startswith("kernels.")}

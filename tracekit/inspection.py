@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +10,8 @@ from pathlib import Path
 from tracekit import analyses
 from tracekit.engine import with_use
 from tracekit.errors import InputError
-from tracekit.io.source import Reader
 from tracekit.model.inputs import Gpu, Report
-from tracekit.opening import open_trace
+from tracekit.opening import OpenOptions, open_trace
 from tracekit.views.device.activity import activity_span
 
 __all__ = ["Inspection", "inspect"]
@@ -38,16 +38,24 @@ class Inspection:
     missing: Mapping[str, tuple[str, ...]]
 
 
-def inspect(path: Path, *, reader: Reader = "auto", salvage: bool = False) -> Inspection:
+def inspect(
+    path: str | os.PathLike[str],
+    *,
+    options: OpenOptions = OpenOptions(),  # noqa: B008 - frozen
+) -> Inspection:
     """Return what a report holds.
+
+    Args:
+        path: One report.
+        options: How it is opened.
 
     Raises:
         InputError: It cannot be used.
     """
-    with open_trace([path], reader=reader, salvage=salvage) as (trace, _):
+    with open_trace(path, options=options) as trace:
         if len(trace.reports) != 1:
             message = "info takes one report"
-            raise InputError(message, path=path, hint="give one file of the folder")
+            raise InputError(message, path=Path(path), hint="give one file of the folder")
         metrics = trace.frame("metric_names").get_column("name").drop_nulls().unique().sort()
         missing = {
             n: tuple(t for t in analyses.load(n).requires if not trace.has(t))

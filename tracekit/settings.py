@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tracekit import analyses
 from tracekit.errors import UsageError
 from tracekit.model.kernels import Classifier
-from tracekit.trace.analysis import Param, parameters
+from tracekit.trace.params import Settings, parameters
 
 __all__ = ["SETTINGS", "parse"]
 
-SETTINGS = (
-    Param("sampling.edge", "leading", "", "edge of its period that a sample's time stamps"),
-    Param("hardware.peak_gbps", None, "GB/s", "peak DRAM bandwidth, overriding the report's"),
-    Param("hardware.achievable_gbps", None, "GB/s", "DRAM bandwidth measured as achievable"),
+SETTINGS = tuple(
+    replace(p, name=p.name.replace("_", ".", 1)) for p in parameters(Settings) if p.help
 )
 """Settings that every analysis shares; ``kernels.CLASS=REGEX``, any class, comes on top."""
 _EDGES = ("leading", "trailing")
@@ -24,30 +23,38 @@ _BEYOND = 2.0**53
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
-def parse(names: Sequence[str], given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the params object of each analysis, and the global settings.
+def parse(
+    names: Sequence[str],
+    given: Mapping[str, str],
+    settings: Settings = Settings(),  # noqa: B008
+) -> tuple[dict[str, Any], Settings]:
+    """Return the params object of each analysis, and the settings that all share.
 
     Args:
         names: Analyses that will run.
         given: ``analysis.name`` or a setting's name to its value as text.
+        settings: What holds where `given` says nothing.
 
     Raises:
         UsageError: A name or kernel class does not exist, or a value has the wrong type.
     """
-    settings: dict[str, Any] = {p.name: p.default for p in SETTINGS}
+    known = {p.name for p in SETTINGS}
+    changed: dict[str, Any] = {}
     overrides: list[tuple[str, str]] = []
     values: dict[str, dict[str, Any]] = {}
     for key, text in given.items():
         group, _, name = key.partition(".")
-        if key in settings:
-            settings[key] = _setting(key, text)
+        if key in known:
+            changed[key.replace(".", "_", 1)] = _setting(key, text)
         elif group == "kernels" and name:
             overrides.append((name, text))
         else:
             values.setdefault(group, {})[name] = _value(group, name, text)
     Classifier(overrides)  # refuses what it cannot use
-    settings["kernel_overrides"] = tuple(overrides)
-    return {n: analyses.load(n).params(**values.get(n, {})) for n in names}, settings
+    if overrides:
+        changed["kernel_overrides"] = tuple(overrides)
+    params = {n: analyses.load(n).params(**values.get(n, {})) for n in names}
+    return params, replace(settings, **changed)
 
 
 def _setting(key: str, text: str) -> Any:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.builders import Export
-from tracekit.engine import analyze, open_trace
+from tracekit.engine import analyze
 from tracekit.model.diagnosis import Diagnosis
+from tracekit.opening import OpenOptions, open_trace
 from tracekit.trace import Trace
 
 
@@ -19,9 +21,11 @@ from tracekit.trace import Trace
 def diagnose(tmp_path: Path) -> Callable[..., Diagnosis]:
     """Return a function that writes exports and analyses them as one run."""
 
-    def run(*exports: Export, **options: Any) -> Diagnosis:
+    def run(*exports: Export, **keywords: Any) -> Diagnosis:
         paths = [e.write(tmp_path / f"r{i}.sqlite") for i, e in enumerate(exports)]
-        return analyze(paths, **options)
+        names = {f.name for f in fields(OpenOptions)}
+        options = OpenOptions(**{n: keywords.pop(n) for n in names & keywords.keys()})
+        return analyze(paths, options=options, **keywords)
 
     return run
 
@@ -33,6 +37,6 @@ def trace_of(tmp_path: Path) -> Iterator[Callable[..., Trace]]:
 
         def run(*exports: Export, **options: Any) -> Trace:
             paths = [e.write(tmp_path / f"t{i}.sqlite") for i, e in enumerate(exports)]
-            return stack.enter_context(open_trace(paths, **options))[0]
+            return stack.enter_context(open_trace(paths, options=OpenOptions(**options)))
 
         yield run

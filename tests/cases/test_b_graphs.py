@@ -102,9 +102,9 @@ def test_b06_executions_are_counted_from_kernels_not_from_host_markers(trace_of)
 
 @pytest.mark.parametrize("name", ["graph_nodes"])
 def test_real_graph_replays_all_attributed(fixture_path, name):
-    from tracekit.engine import open_trace
+    from tracekit.opening import open_trace
 
-    with open_trace([fixture_path(name)]) as (trace, _):
+    with open_trace([fixture_path(name)]) as trace:
         found = attribution(trace)
         assert found.height == 360
         assert found["reason"].value_counts().rows() == [("attributed", 360)]

@@ -49,14 +49,14 @@ def test_c03_analysis_details_are_on_another_clock_and_clip_nothing(diagnose, st
 def test_c04_a_window_without_events_is_refused_with_the_capture_s_span(diagnose):
     e = Export().kernel(155 * S, 156 * S, "nvjet_tst_64x8")
     with pytest.raises(EmptyWindowError, match=r"capture covers 155\.000000-156\.000000 s"):
-        diagnose(e, window=(0, 10 * S))
+        diagnose(e, window_ns=(0, 10 * S))
 
 
 def test_a_window_keeps_what_touches_it_and_the_ranges_around(diagnose):
     e = Export().range(0, 10, "step 0")
     for i in range(4):
         e.kernel(100 * i, 100 * i + 100, "nvjet_tst_64x8", launch=i)
-    d = diagnose(e, window=(100, 300))
+    d = diagnose(e, window_ns=(100, 300))
     assert d.overview.n_kernels == 2
     assert d.overview.span_ns == 200
 
@@ -72,5 +72,5 @@ def test_c06_lost_records_come_first(diagnose):
 def test_a_range_before_the_window_still_names_the_work_inside_it(trace_of):
     e = Export().range(0, 50, "step 0").range(10, 40, "layer=7")
     e.kernel(1_000, 1_100, "nvjet_tst_64x8", launch=20).kernel(5_000, 5_100, "x", launch=5_000)
-    found = attribution(trace_of(e, window=(900, 2_000)))
+    found = attribution(trace_of(e, window_ns=(900, 2_000)))
     assert found.select("step", "layer").rows() == [(0, 7)]

@@ -8,6 +8,7 @@ from tests.builders import COLUMNS, Export
 from tracekit.engine import analyze
 from tracekit.inspection import inspect
 from tracekit.model.finding import Level
+from tracekit.opening import OpenOptions
 from tracekit.report import text
 
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -166,7 +167,7 @@ def test_calls_before_a_window_miss_no_device_rows(tmp_path):
     for i in range(100):
         e.kernel((i + 1) * MS, (i + 1) * MS + 900 * US, GEMM, launch=(i + 1) * MS - 20 * US)
     path = e.write(tmp_path / "a.sqlite")
-    d = analyze([path], only=["dequant_stall"], window=(90 * MS, 200 * MS))
+    d = analyze([path], only=["dequant_stall"], options=OpenOptions(window_ns=(90 * MS, 200 * MS)))
     assert (d.overview.n_kernels, d.overview.incomplete) == (11, "")
 
 

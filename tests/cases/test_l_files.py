@@ -16,6 +16,7 @@ from backports import zstd
 from tests.builders import Export
 from tracekit.engine import analyze
 from tracekit.errors import DamagedReportError, DuplicateReportError, InputError, NotAReportError
+from tracekit.opening import OpenOptions
 from tracekit.views.device.kernels import kernel_names
 
 
@@ -145,7 +146,7 @@ def test_l03_a_zeroed_page_is_refused_and_salvaged_on_request(tmp_path):
     path.write_bytes(bytes(raw))
     with pytest.raises(InputError):
         analyze([path])
-    d = analyze([path], salvage=True)
+    d = analyze(path, options=OpenOptions(salvage=True))
     assert d.overview.n_kernels == 1
     assert any("damaged, left out" in q.text for q in d.quality)
 
@@ -169,9 +170,9 @@ def test_l05_names_that_are_no_text_are_read(tmp_path, raw):
     with sqlite3.connect(path) as db:
         db.execute("UPDATE StringIds SET value = CAST(? AS TEXT) WHERE value LIKE 'nvjet%'", (raw,))
     db.close()
-    from tracekit.engine import open_trace
+    from tracekit.opening import open_trace
 
-    with open_trace([path]) as (trace, _):
+    with open_trace([path]) as trace:
         name = kernel_names(trace)["name"][0]
         assert name == raw.decode(errors="replace")
 

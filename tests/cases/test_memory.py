@@ -11,6 +11,7 @@ from tracekit import engine
 from tracekit.errors import EmptyWindowError
 from tracekit.io.run import loader
 from tracekit.model.finding import Level
+from tracekit.opening import OpenOptions
 
 N = 1_000
 
@@ -70,7 +71,7 @@ def test_the_longest_beginning_that_fits_is_analysed(diagnose, tiny, at_once, sh
 
 
 def test_a_window_of_the_user_is_never_cut(diagnose, tiny):
-    d = diagnose(run(), window=(0, 50_000), memory_bytes=1_000)
+    d = diagnose(run(), window_ns=(0, 50_000), memory_bytes=1_000)
     assert d.overview.n_kernels == 500
 
 
@@ -79,11 +80,11 @@ def test_a_table_without_times_has_no_beginning_to_cut_to(tiny, tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("ALTER TABLE CUPTI_ACTIVITY_KIND_KERNEL DROP COLUMN start")
     connection.close()
-    d = engine.analyze([path], memory_bytes=1_000)
+    d = engine.analyze(path, options=OpenOptions(memory_bytes=1_000))
     assert d.overview.n_kernels == 0
     assert any("lacks a column" in q.text for q in d.quality)
     with pytest.raises(EmptyWindowError):
-        engine.analyze([path], window=(10**9, 2 * 10**9), memory_bytes=1_000)
+        engine.analyze(path, options=OpenOptions(window_ns=(10**9, 2 * 10**9), memory_bytes=1_000))
 
 
 def test_default_is_half_of_what_is_free():

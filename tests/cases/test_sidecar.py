@@ -7,9 +7,10 @@ import json
 import pytest
 
 from tests.builders import Export
-from tracekit.engine import analyze, open_trace
+from tracekit.engine import analyze
 from tracekit.errors import DamagedReportError
 from tracekit.model.finding import Level
+from tracekit.opening import OpenOptions, open_trace
 from tracekit.views.launches.attribution import attribution
 from tracekit.views.nvtx.ranges import marks, ranges
 
@@ -49,8 +50,10 @@ def test_alone_it_is_a_report_without_device_work(tmp_path):
     assert d.reports[0].tables["nvtx"] == 2
     assert d.reports[0].product == "marker file of tracekit run"
     assert d.quality == ()
-    assert analyze([path], redact="yes").reports[0].product == d.reports[0].product
-    with open_trace([path]) as (trace, _):
+    assert (
+        analyze(path, options=OpenOptions(redact="yes")).reports[0].product == d.reports[0].product
+    )
+    with open_trace([path]) as trace:
         assert marks(trace)["t_ns"].to_list() == [0, 10]
     assert any(
         f.id.startswith("kv_fragmentation") and f.level is not Level.UNKNOWN for f in d.findings
@@ -63,8 +66,8 @@ def test_a_report_takes_it_onto_its_clock_by_sync_markers(tmp_path):
         e.mark(at, f"SYNC mono_ns={BOOT + at + (7 if at == 2 else 0)}")
     report = e.write(tmp_path / "run.sqlite")
     path = sidecar(tmp_path / "run.markers.jsonl", [*CACHE, (40, 60, "STEP step=3 phase=decode")])
-    with open_trace([report, path]) as (trace, inputs):
-        assert inputs.unreadable == {}
+    with open_trace([report, path]) as trace:
+        assert trace.unreadable == {}
         assert ranges(trace).select("start_ns", "end_ns", "text").rows() == [
             (40, 60, "STEP step=3 phase=decode")
         ]
@@ -78,7 +81,7 @@ def test_without_sync_markers_the_wall_clock_places_it(tmp_path):
     e.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=UTC)
     report = e.write(tmp_path / "run.sqlite")
     path = sidecar(tmp_path / "run.markers.jsonl", [(40, 60, "STEP step=3")])
-    with open_trace([path, report]) as (trace, _):
+    with open_trace([path, report]) as trace:
         assert ranges(trace)["start_ns"].to_list() == [40]
         assert any("wall clock" in n for n in trace.reports[0].notes)
 

@@ -21,6 +21,7 @@ from tracekit.engine import analyze
 from tracekit.io.nsys.reader import ReportReader
 from tracekit.io.run.loader import BYTES_PER_ROW, LEAST_BYTES, SPARING_FRAC, needed_bytes
 from tracekit.io.source import open_source
+from tracekit.opening import OpenOptions
 
 proc_only = pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="anonymous memory is read from /proc"
@@ -178,7 +179,7 @@ def test_l06_a_budget_that_binds_is_kept_said_and_output_does_not_grow(tmp_path)
         words = ["-m", "tracekit", "analyze", str(path), "--memory", "1MB"]
         run = measure(Case(series, python(*words)))
         printed.append(run.output_bytes)
-        found = analyze([path], memory_bytes=1)
+        found = analyze(path, options=OpenOptions(memory_bytes=1))
         cut.append([q.text for q in found.quality if "memory" in q.text.lower()])
         assert bool(cut[-1]) == (SPARING_FRAC * needed > LEAST_BYTES)
     assert not cut[0]

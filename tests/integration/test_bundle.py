@@ -134,7 +134,7 @@ def test_markers_are_planted_where_they_would_show(fixture_path, tmp_path):
     path = tmp_path / "report.sqlite"
     shutil.copy(fixture_path("int4_dequant"), path)
     plant(path)
-    found = engine.analyze([path], redact="no")
+    found = engine.analyze(path)
     shown = document.render(found) + markdown.render(found)
     assert shown.count(MARK) > 10
     assert leaks(path.read_bytes())

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tracekit import engine
 from tracekit.model.markers import EVENTS, Marker, parse
+from tracekit.opening import open_trace
 from tracekit.views.nvtx.markers import markers
 
 from .conftest import Lab
@@ -93,7 +93,7 @@ def test_markers_come_back_from_an_export(release: Lab, case: str) -> None:
 
 def _as_analyses_see_them(export: Path) -> dict[str, list[dict[str, object]]]:
     """The values of each event's markers, through the project's own reader."""
-    with engine.open_trace([export]) as (trace, _):
+    with open_trace(export) as trace:
         rows = {event: frame.to_dicts() for event, frame in markers(trace).items()}
     return {event: [_told(event, row) for row in of_event] for event, of_event in rows.items()}
 

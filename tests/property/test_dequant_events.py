@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tests.builders import Export, gid
 from tracekit.analyses import load
-from tracekit.engine import open_trace, run
+from tracekit.engine import run
+from tracekit.opening import open_trace
 
 D, G, OTHER = "dequantize_weights_kernel", "nvjet_tst_64x8", "void at::native::reduce_kernel<512>"
 STREAMS = (7, 8, 9)
@@ -111,7 +112,7 @@ def test_periods_end_where_a_walk_through_the_calls_says(parts):
     analysis = load("dequant_stall")
     with tempfile.TemporaryDirectory() as folder:
         path = export.write(Path(folder) / "r.sqlite")
-        with open_trace([path]) as (trace, _):
+        with open_trace([path]) as trace:
             frames, _ = run(analysis, trace, analysis.params())
     periods = frames["periods"]
     last_ns = periods["end_ns"] - periods["gap_ns"]

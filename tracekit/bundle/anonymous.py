@@ -421,7 +421,7 @@ class AnonymousLoader:
     def _hashed(self, frame: pl.DataFrame) -> pl.DataFrame:
         kernels = self._trace.frame("kernels")
         used = pl.concat([kernels[c] for c in _NAME_IDS]).drop_nulls().unique()
-        classifier = Classifier(self._trace.settings.get("kernel_overrides", ()))
+        classifier = Classifier(self._trace.settings.kernel_overrides)
         of_kernel = pl.col("id").is_in(used.implode())
         names = frame.filter(of_kernel)["value"].drop_nulls().unique(maintain_order=True)
         hashes = pl.Series([hashed_name(n, classifier) for n in names], dtype=pl.String)
@@ -441,6 +441,4 @@ def anonymous(trace: Trace, *, hash_names: bool = False) -> tuple[Trace, Anonymo
         hash_names: Replace kernel names by hashes that keep their class.
     """
     loader = AnonymousLoader(trace, hash_names=hash_names)
-    settings = trace.settings
-    twin = Trace(loader, trace.reports, lambda: trace.gpus, trace.alignment, settings=settings)
-    return twin, loader
+    return trace.loaded_by(loader), loader

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import TextIO, TypedDict
 
@@ -31,29 +30,30 @@ class Format:
     """One way to write a diagnosis.
 
     Attributes:
-        module: Module of `tracekit.report` whose ``render(diagnosis, top=...)`` returns text.
+        name: Name of the form, see `tracekit.report.rendering`.
         suffixes: File suffixes that choose it.
         redacted: Whether names that may tell about a machine or its users are left out unless
             they are asked for.
         pictures: Whether it draws `Diagnosis.pictures`.
     """
 
-    module: str
+    name: str
     suffixes: tuple[str, ...]
     redacted: bool = False
     pictures: bool = False
 
     def renderer(self) -> Callable[..., str]:
         """Return the function that turns a diagnosis into text."""
-        found: Callable[..., str] = import_module(f"tracekit.report.{self.module}").render
-        return found
+        from tracekit.report.rendering import renderer
+
+        return renderer(self.name)
 
 
 FORMATS = {
     "text": Format("text", (".txt",)),
-    "json": Format("document", (".json",)),
+    "json": Format("json", (".json",)),
     "markdown": Format("markdown", (".md", ".markdown"), redacted=True),
-    "html": Format("page", (".html", ".htm"), pictures=True),
+    "html": Format("html", (".html", ".htm"), pictures=True),
 }
 """Every format by its name for ``--format``."""
 

@@ -23,8 +23,8 @@ from tracekit.cli._output import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tracekit.engine import Redact
     from tracekit.model.diagnosis import Diagnosis
+    from tracekit.opening import Redact
 
 __all__ = ["command"]
 
@@ -155,16 +155,19 @@ def _analyzed(
     with_pictures: bool,
 ) -> Diagnosis:
     from tracekit import engine
+    from tracekit.opening import OpenOptions
 
     return engine.analyze(
         reports,
         only=options["only"],
         params=merged_params(options["params"], options["peak_gbps"]),
-        window=options["window"],
-        reader=options["reader"],
-        salvage=options["salvage"],
-        memory_bytes=options["memory"],
-        redact=redact,
+        options=OpenOptions(
+            window_ns=options["window"],
+            reader=options["reader"],
+            salvage=options["salvage"],
+            memory_bytes=options["memory"],
+            redact=redact,
+        ),
         with_pictures=with_pictures,
         progress=tell,
     )

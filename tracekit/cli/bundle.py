@@ -124,12 +124,11 @@ def _made(
     redact: opening.Redact = "keep nvtx" if options["keep_nvtx"] else "yes"
     max_bytes = options["max_mb"] or options["max_size"]
     tell("opening")
-    opened = opening.open_trace(reports, salvage=options["salvage"], redact=redact, settings=values)
-    with opened as (redacted, inputs):
+    opened = opening.OpenOptions(salvage=options["salvage"], redact=redact, settings=values)
+    with opening.open_trace(reports, options=opened) as redacted:
         trace, loader = anonymous(redacted, hash_names=options["hash_names"])
         found = engine.diagnose(
             trace,
-            inputs.unreadable,
             only=options["only"],
             params=params,
             redact=redact,
@@ -141,7 +140,7 @@ def _made(
         left = max(0, max_bytes - worthier - _README_BYTES)
         slices, note = _slices(trace, found, frozenset(loader.sampled), options, left, tell)
     about = partial(readme, found, _said(options), note)
-    return archive((*parts, *slices), max_bytes, about), note, bool(inputs.unreadable)
+    return archive((*parts, *slices), max_bytes, about), note, bool(redacted.unreadable)
 
 
 def _slices(

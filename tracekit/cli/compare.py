@@ -33,7 +33,7 @@ def command(before: Path, after: Path, *, top: int) -> None:
     from tracekit.comparison import compare
     from tracekit.report.text import Lines
 
-    found = compare([before], [after])
+    found = compare(before, after)
     page = Lines(**terminal_options(sys.stdout))
     _head(page, found)
     _table(page, "By class", found.by_kind, ("kind",), found, found.by_kind.height)

@@ -26,9 +26,10 @@ _METRICS = 12
 def command(report: Path, *, salvage: bool) -> None:
     """Show the versions, GPUs, tables and counters of one REPORT, and what can be judged."""
     from tracekit.inspection import inspect
+    from tracekit.opening import OpenOptions
     from tracekit.report.text import Lines
 
-    found = inspect(report, salvage=salvage)
+    found = inspect(report, options=OpenOptions(salvage=salvage))
     page = Lines(**terminal_options(sys.stdout))
     _head(page, found)
     _tables(page, found)

@@ -47,13 +47,15 @@ def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) 
     check_places([output], reports)
     with progress() as tell:
         from tracekit import engine
+        from tracekit.opening import OpenOptions
 
         answer = engine.analyze(
             reports,
             only=[name],
             params=merged_params(options["params"], None),
-            window=options["window"],
-            redact="yes" if options["redact"] else "no",
+            options=OpenOptions(
+                window_ns=options["window"], redact="yes" if options["redact"] else "no"
+            ),
             with_charts=True,
             progress=tell,
         )

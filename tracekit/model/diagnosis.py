@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -12,6 +12,9 @@ from tracekit.model.chart import Chart, Track
 from tracekit.model.finding import Finding, Level
 from tracekit.model.inputs import Alignment, Gpu, Report
 from tracekit.model.table import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -155,7 +158,7 @@ class Overview:
     perspective: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """The answer.
 
@@ -203,3 +206,31 @@ class Diagnosis:
         order = (Level.CRITICAL, Level.WARN, Level.OK)
         levels = {f.level for f in self.findings}
         return next((level for level in order if level in levels), Level.UNKNOWN)
+
+    def to_pandas(self, analysis: str, table: str) -> pd.DataFrame:
+        """Return a result frame as a pandas frame, see `Table.to_pandas`.
+
+        Args:
+            analysis: Name of the analysis.
+            table: Name of one of its results, a key of ``frames[analysis]``.
+
+        Raises:
+            KeyError: There is no such analysis or result.
+        """
+        from tracekit.model.pandas_frames import to_pandas
+
+        frame = self.frames[analysis][table]
+        known = {t.name: t for t in self.tables.get(analysis, ())}
+        return known[table].to_pandas(frame) if table in known else to_pandas(frame)
+
+    def __repr__(self) -> str:
+        """Return the head and a line a finding."""
+        from tracekit.model.outline import as_text
+
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from tracekit.model.outline import as_html
+
+        return as_html(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Alignment", "Gpu", "Report"]
+__all__ = ["Alignment", "Gpu", "MemoryPlan", "Report"]
 
 
 @dataclass(frozen=True)
@@ -103,3 +103,21 @@ class Alignment:
     def aligned(self) -> bool:
         """Whether claims across reports may be made."""
         return self.method in {"one session", "collectives"}
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How a run is brought into its memory budget.
+
+    Attributes:
+        at_once: Tables or analyses to work on at a time.
+        cut_ns: The part of the run that is read because all of it does not fit, half-open session
+            time; None for all of it.
+        by_device: Whether samples are read one GPU at a time.
+        allowed_bytes: The budget; None without one.
+    """
+
+    at_once: int = 1
+    cut_ns: tuple[int, int] | None = None
+    by_device: bool = False
+    allowed_bytes: int | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 if TYPE_CHECKING:
+    import pandas as pd
     from polars._typing import PolarsDataType
 
 __all__ = ["Column", "Table", "TableError"]
@@ -82,6 +83,18 @@ class Table:
             message = f"table {self.name}: expected {want}, got {got}"
             raise TableError(message)
         return frame
+
+    def to_pandas(self, frame: pl.DataFrame) -> pd.DataFrame:
+        """Return a frame of this table as a pandas frame; units and docs are in its ``attrs``.
+
+        Args:
+            frame: Has the table's columns, or some of them.
+        """
+        from tracekit.model.pandas_frames import to_pandas
+
+        units = {c.name: c.unit for c in self.columns if c.unit and c.name in frame.columns}
+        docs = {c.name: c.doc for c in self.columns if c.doc and c.name in frame.columns}
+        return to_pandas(frame, {"units": units, "docs": docs})
 
     def columns_with_unit(self, units: Sequence[str]) -> tuple[Column, ...]:
         """Return the columns whose unit is one of `units`."""

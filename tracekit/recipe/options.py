@@ -11,6 +11,7 @@ from typing import Any
 
 from tracekit import analyses, settings
 from tracekit.errors import UsageError
+from tracekit.opening import OpenOptions
 
 __all__ = ["END_OF_TIME", "add_options", "analyze_keywords", "setting"]
 
@@ -111,8 +112,7 @@ def analyze_keywords(parsed: argparse.Namespace) -> dict[str, Any]:
     return {
         "only": tuple(parsed.only or ()),
         "params": params,
-        "window": _window(parsed),
-        "salvage": parsed.salvage,
+        "options": OpenOptions(window_ns=_window(parsed), salvage=parsed.salvage),
     }
 
 

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from tracekit import engine
-from tracekit.engine import Redact
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Finding
+from tracekit.model.pandas_frames import to_pandas
+from tracekit.opening import OpenOptions, Redact
 from tracekit.report import document, markdown
 from tracekit.report.page import html
 
-__all__ = ["findings", "frames", "headlines", "metrics", "write"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["findings", "frames", "headlines", "metrics", "read", "write"]
 
 _FILES = {"report": pl.UInt32, "file": pl.String}
 _FINDINGS = {
@@ -165,7 +170,9 @@ def write(
         for name, (_, private) in _FORMS.items()
     }
     for mode in sorted(set(modes.values())):
-        answers[mode] = engine.analyze(paths, **keywords, redact=mode, with_pictures=True)
+        options = replace(keywords.get("options", OpenOptions()), redact=mode)
+        given = {**keywords, "options": options}
+        answers[mode] = engine.analyze(paths, **given, with_pictures=True)
     for name, mode in modes.items():
         text = _FORMS[name][0](answers[mode], top=top)
         Path(place(name)).write_text(text, encoding="utf-8")
@@ -176,6 +183,16 @@ def write(
         if csv:
             frame.write_csv(place(f"{name}.csv"))
     return answer
+
+
+def read(folder: Path) -> dict[str, pd.DataFrame]:
+    """Return findings, metrics and files that `write` left in a folder, as pandas frames.
+
+    Args:
+        folder: Where ``findings.parquet`` and the others are.
+    """
+    names = ("findings", "metrics", "files")
+    return {name: to_pandas(pl.read_parquet(folder / f"{name}.parquet")) for name in names}
 
 
 def headlines(diagnosis: Diagnosis) -> list[str]:

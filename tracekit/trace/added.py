@@ -47,7 +47,6 @@ def _stand_in(name: str, source: str, why: str) -> Analysis:
         name=name,
         question=f"Not available: {why}",
         requires=(),
-        views=(),
         results=(),
         compute=lambda _trace, _params: {},
         verdict=lambda _frames, _params: (_unknown(name, f"not computed: {why}"),),

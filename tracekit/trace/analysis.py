@@ -8,8 +8,10 @@ A package in ``tracekit/analyses`` is an analysis; its name is the analysis' nam
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import FunctionType
+from typing import Any, cast
 
 import polars as pl
 
@@ -17,40 +19,14 @@ from tracekit.model.chart import Chart, Track
 from tracekit.model.diagnosis import TimePart
 from tracekit.model.finding import Finding
 from tracekit.model.table import Table
+from tracekit.trace.dependencies import reached_from
+from tracekit.trace.params import NoParams, Param, param, parameters
 from tracekit.trace.trace import Trace
 from tracekit.trace.views import View
 
 __all__ = ["Analysis", "Frames", "NoParams", "Param", "param", "parameters"]
 
 Frames = Mapping[str, pl.DataFrame]
-
-
-@dataclass(frozen=True)
-class Param:
-    """One parameter of an analysis as options and docs show it."""
-
-    name: str
-    default: Any
-    unit: str
-    help: str
-
-
-def param(default: Any, *, unit: str = "", help: str) -> Any:  # noqa: A002 - click's word
-    """Declare a field of a params dataclass with its unit and help text."""
-    return field(default=default, metadata={"unit": unit, "help": help})
-
-
-def parameters(params: type) -> tuple[Param, ...]:
-    """Return the parameters of a params dataclass."""
-    return tuple(
-        Param(f.name, f.default, f.metadata.get("unit", ""), f.metadata.get("help", ""))
-        for f in fields(params)
-    )
-
-
-@dataclass(frozen=True)
-class NoParams:
-    """Parameters of an analysis that has none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +37,12 @@ class Analysis:
         name: Module name.
         question: The question it answers, ending in "?".
         requires: Catalog tables without which it cannot say anything.
-        views: Views that it calls.
-        tables: Catalog tables that it reads itself and can do without.
         needs: What it needs beside tables, in words; "" for nothing.
         record: Command that records that, "" for the one that records its tables.
         results: Frames that `compute` returns, by name; the engine checks each.
         compute: Pure function of a narrowed trace and parameters. It is called even when
-            required tables are missing only if `requires` is empty.
+            required tables are missing only if `requires` is empty. Which views it calls and which
+            tables it reads is derived from its code, see `tracekit.trace.dependencies`.
         verdict: Pure function of the frames and parameters.
         params: Frozen dataclass of parameters, every field made by `param`.
         chart: Pure function from the frames to what a report draws of them, None when there is
@@ -82,8 +57,6 @@ class Analysis:
     name: str
     question: str
     requires: tuple[str, ...]
-    views: tuple[View[Any], ...]
-    tables: tuple[str, ...] = ()
     needs: str = ""
     record: str = ""
     results: tuple[Table, ...]
@@ -96,9 +69,23 @@ class Analysis:
     time_parts: Callable[[Frames], Sequence[TimePart]] | None = None
     source: str = ""
 
+    @cached_property
+    def _reached(self) -> tuple[tuple[View[Any], ...], frozenset[str]]:
+        return reached_from(cast("FunctionType", self.compute), View)
+
+    @property
+    def views(self) -> tuple[View[Any], ...]:
+        """Views that `compute` calls."""
+        return self._reached[0]
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """Catalog tables that `compute` reads itself."""
+        return self._reached[1]
+
     @property
     def uses(self) -> tuple[str, ...]:
         """Catalog tables that it can do without, those of its views included; sorted."""
         views = (*self.views, *self.chart_views.values())
-        every = frozenset(self.tables).union(*(v.uses for v in views))
+        every = self.tables.union(*(v.uses for v in views))
         return tuple(sorted(every - set(self.requires)))

@@ -112,7 +112,6 @@ ANALYSIS = Analysis(
     name="copy_share",
     question="How much of each GPU's time do copies take?",
     requires=("memcpy",),
-    views=(overview,),
     params=Params,
     results=(COPIES,),
     compute=compute,

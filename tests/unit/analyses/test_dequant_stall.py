@@ -13,10 +13,12 @@ from tests.diagnoses import frames_of
 from tracekit.analyses import load
 from tracekit.analyses.dequant_stall.chart import chart
 from tracekit.analyses.dequant_stall.kernels import traffic_amplification
-from tracekit.engine import open_trace, run
+from tracekit.engine import run
 from tracekit.model.chart import Axis, Role
 from tracekit.model.finding import Finding, Level, cap_by_confidence
+from tracekit.opening import OpenOptions, open_trace
 from tracekit.trace.analysis import Frames
+from tracekit.trace.params import Settings
 
 US = 1_000
 READ, TENSOR = "DRAM Read Bandwidth [Throughput %]", "Tensor Active [Throughput %]"
@@ -30,9 +32,9 @@ def judge(tmp_path: Path) -> Callable[..., tuple[Frames, dict[str, Finding]]]:
 
     def go(export: Export, **params: Any) -> tuple[Frames, dict[str, Finding]]:
         analysis = load("dequant_stall")
-        settings = params.pop("settings", {})
+        settings = params.pop("settings", Settings())
         path = export.write(tmp_path / "r.sqlite")
-        with open_trace([path], settings=settings) as (trace, _):
+        with open_trace(path, options=OpenOptions(settings=settings)) as trace:
             frames, findings = run(analysis, trace, analysis.params(**params))
             return frames, {f.id: cap_by_confidence(f) for f in findings}
 
@@ -300,7 +302,7 @@ def test_d7_lower_bound_where_the_bytes_are_stated(judge):
     assert row["t_min_ns"] == pytest.approx(146_800_640 / 3350, rel=1e-6)
     assert row["t_min_ns"] == pytest.approx(43_820, rel=1e-3)
     assert row["efficiency_frac"] == pytest.approx(43.8211 / 60, rel=1e-4)
-    achieved = {"hardware.achievable_gbps": 0.9 * 3350}
+    achieved = Settings(hardware_achievable_gbps=0.9 * 3350)
     frames, found = judge(e, weight_elements=elements, settings=achieved)
     assert frames["kernels"]["t_min_ns"][0] == pytest.approx(48_690, rel=1e-3)
     metrics = {m.name: m.value for m in only(found).metrics}

@@ -12,9 +12,10 @@ import pytest
 from tests.builders import Export
 from tracekit.analyses import load
 from tracekit.analyses.kv_fragmentation.chart import chart
-from tracekit.engine import open_trace, run
+from tracekit.engine import run
 from tracekit.model.chart import Axis
 from tracekit.model.finding import Finding, Level
+from tracekit.opening import open_trace
 from tracekit.trace.analysis import Frames
 from tracekit.views.kv.address_map import RUNS
 from tracekit.views.kv.cache import KvCache, kv_cache
@@ -31,7 +32,7 @@ def judge(tmp_path: Path) -> Callable[..., Judged]:
 
     def go(export: Export, **params: Any) -> Judged:
         analysis = load("kv_fragmentation")
-        with open_trace([export.write(tmp_path / "r.sqlite")]) as (trace, _):
+        with open_trace([export.write(tmp_path / "r.sqlite")]) as trace:
             frames, findings = run(analysis, trace, analysis.params(**params))
             return frames, {f.id.partition("/")[2]: f for f in findings}
 
@@ -510,7 +511,7 @@ def test_the_chart_shows_fragmentation_over_time_and_the_most_broken_layers(judg
 
 def test_a_trace_without_markers_has_a_cache_of_the_same_columns(tmp_path: Path) -> None:
     def schemas(name: str, export: Export) -> list[pl.Schema]:
-        with open_trace([export.write(tmp_path / name)]) as (trace, _):
+        with open_trace([export.write(tmp_path / name)]) as trace:
             cache: KvCache = kv_cache(trace)
             return [part.schema for part in cache if isinstance(part, pl.DataFrame)]
 

@@ -14,10 +14,11 @@ from tracekit.analyses import load
 from tracekit.analyses.l2_miss import Params
 from tracekit.analyses.l2_miss.association import associate, judge, with_holm
 from tracekit.analyses.l2_miss.chart import chart
-from tracekit.engine import open_trace, run
+from tracekit.engine import run
 from tracekit.model.chart import Point, Rule
 from tracekit.model.finding import Finding, Level
 from tracekit.numerics import association
+from tracekit.opening import open_trace
 from tracekit.trace.analysis import Frames
 
 US = 1_000
@@ -34,7 +35,7 @@ def diagnose(tmp_path: Path) -> Callable[[Export], Judged]:
 
     def go(export: Export) -> Judged:
         analysis = load("l2_miss")
-        with open_trace([export.write(tmp_path / "r.sqlite")]) as (trace, _):
+        with open_trace([export.write(tmp_path / "r.sqlite")]) as trace:
             frames, findings = run(analysis, trace, analysis.params())
             return frames, {f.id.partition("/")[2]: f for f in findings}
 

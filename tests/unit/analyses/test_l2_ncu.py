@@ -11,9 +11,10 @@ import pytest
 from tests.builders import Export
 from tests.ncu_pages import Page
 from tracekit.analyses import load
-from tracekit.engine import open_trace, run
+from tracekit.engine import run
 from tracekit.model.finding import Finding, Level
 from tracekit.model.ncu import CACHE_CAVEAT
+from tracekit.opening import open_trace
 from tracekit.trace.analysis import Frames
 
 US = 1_000
@@ -41,7 +42,7 @@ def judge(tmp_path: Path) -> Judge:
         analysis = load("l2_miss")
         paths = [page.write(tmp_path / "k.csv")]
         paths += [] if export is None else [export.write(tmp_path / "r.sqlite")]
-        with open_trace(paths) as (trace, _):
+        with open_trace(paths) as trace:
             frames, findings = run(analysis, trace, analysis.params(**params))
             return frames, {f.id.partition("/")[2]: f for f in findings}
 

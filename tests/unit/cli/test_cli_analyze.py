@@ -17,6 +17,7 @@ from tracekit.cli import _output
 from tracekit.errors import InputError, NotAReportError, UsageError
 from tracekit.model.diagnosis import Quality
 from tracekit.model.finding import Level
+from tracekit.opening import OpenOptions
 
 WARNING = replace(CRITICAL, level=Level.WARN)
 LOST = Quality(Level.CRITICAL, "the profiler lost CUDA events", 3)
@@ -84,8 +85,8 @@ def test_options_reach_the_engine(answer):
     assert [str(p) for p in asked["paths"]] == ["a", "b"]
     assert asked["only"] == ("x", "y")
     assert asked["params"] == {"x.y": "1", "hardware.peak_gbps": "4800.0"}
-    assert asked["window"] == (1_000_000_000, 2_000_000_000)
-    assert (asked["reader"], asked["salvage"]) == ("sqlite", True)
+    window_ns = (1_000_000_000, 2_000_000_000)
+    assert asked["options"] == OpenOptions(window_ns=window_ns, reader="sqlite", salvage=True)
     assert asked["progress"] is None
 
 

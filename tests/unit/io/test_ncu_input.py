@@ -11,10 +11,11 @@ import pytest
 from tests.builders import Export
 from tests.ncu_pages import HOST, PROCESS, Page
 from tracekit.cli import _app as cli
-from tracekit.engine import analyze, open_trace
+from tracekit.engine import analyze
 from tracekit.errors import DuplicateReportError, InputError, NotAReportError
 from tracekit.inspection import inspect
 from tracekit.model.finding import Level
+from tracekit.opening import open_trace
 
 UNITS = {"gpu__time_duration.sum": "us", "lts__t_sectors.sum": "sector"}
 RANGE = "alice prompt=my secret"
@@ -35,11 +36,11 @@ def test_a_page_is_known_by_its_content(tmp_path, name):
     path = tmp_path / name
     text = plain.read_bytes()
     path.write_bytes(lzma.compress(text) if name.endswith(".xz") else text)
-    with open_trace([report(tmp_path), path]) as (trace, inputs):
+    with open_trace([report(tmp_path), path]) as trace:
         assert [r.name for r in trace.reports] == ["r.sqlite", name]
         assert [r.has_timeline for r in trace.reports] == [True, False]
         assert len(trace.alignment) == 1
-        assert inputs.unreadable == {}
+        assert trace.unreadable == {}
         row = trace.frame("ncu_kernels").row(0, named=True)
     assert (row["report"], row["launch"], row["name"]) == (1, 0, "void gemm<int>(A)")
     assert (row["layer"], row["block_x"], row["time_ns"]) == (3, 128, 1_500.0)
@@ -57,7 +58,7 @@ def test_a_page_alone_is_an_input_too(tmp_path):
 
 def test_the_order_of_inputs_does_not_matter(tmp_path):
     files = [page().write(tmp_path / "k.csv"), report(tmp_path)]
-    with open_trace(files) as (trace, _):
+    with open_trace(files) as trace:
         assert [r.has_timeline for r in trace.reports] == [True, False]
         assert [r.index for r in trace.reports] == [0, 1]
 

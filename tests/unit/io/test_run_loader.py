@@ -14,6 +14,7 @@ from tracekit.io.nsys.reader import ReportReader
 from tracekit.io.run import loader
 from tracekit.io.run.loader import RunLoader
 from tracekit.io.source import open_source
+from tracekit.model.inputs import MemoryPlan
 
 
 def read(path: Path, *, by_device: bool) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -51,5 +52,6 @@ def test_what_is_full_of_samples_is_read_one_gpu_at_a_time(
     with open_source(e.write(tmp_path / "r.sqlite")) as source:
         reader = ReportReader(source, 0, "r", "")
         needed = loader.needed_bytes([reader])
-        assert loader.fit([reader], [0], needed) == loader.Fit(2)
-        assert loader.fit([reader], [0], needed - 1) == loader.Fit(1, None, by_device)
+        assert loader.plan_memory([reader], [0], needed) == MemoryPlan(2, None, False, needed)
+        found = loader.plan_memory([reader], [0], needed - 1)
+        assert found == MemoryPlan(1, None, by_device, needed - 1)

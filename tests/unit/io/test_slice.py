@@ -12,7 +12,7 @@ from tests.builders import Export, gid
 from tracekit.bundle.anonymous import anonymous
 from tracekit.bundle.export import PASSING, cut, n_events, write_slice
 from tracekit.model.catalog import CATALOG
-from tracekit.opening import open_trace
+from tracekit.opening import OpenOptions, open_trace
 
 COUNTER = "GR Active [Throughput %]"
 LEFT_OUT = {
@@ -64,7 +64,7 @@ def run(folder):
 
 
 def sliced(path, target, window=None, *, hash_names=False):
-    with open_trace([path], redact="yes") as (redacted, _):
+    with open_trace(path, options=OpenOptions(redact="yes")) as redacted:
         trace, _ = anonymous(redacted, hash_names=hash_names)
         frames = cut(trace, 0, window, frozenset([COUNTER]))
         write_slice(trace, 0, frames, target, window=window)
@@ -72,7 +72,7 @@ def sliced(path, target, window=None, *, hash_names=False):
 
 
 def canonical(path, redact="no"):
-    with open_trace([path], redact=redact) as (trace, _):
+    with open_trace(path, options=OpenOptions(redact=redact)) as trace:
         trace, _ = anonymous(trace)
         return {n: trace.frame(n) for n in CATALOG} | {"samples": trace.samples([COUNTER])}
 

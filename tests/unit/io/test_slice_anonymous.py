@@ -22,7 +22,7 @@ from tracekit.bundle.anonymous import (
 from tracekit.model.catalog import CATALOG
 from tracekit.model.kernels import Classifier, KernelKind, classify
 from tracekit.model.nvtx import PAYLOAD_FIELDS
-from tracekit.opening import open_trace
+from tracekit.opening import OpenOptions, open_trace
 from tracekit.views.nvtx.markers import markers
 from tracekit.views.nvtx.payloads import decode
 
@@ -226,7 +226,7 @@ def test_an_anonymous_trace_keeps_counters_and_numbers_beside_known_words(tmp_pa
     export.mark(5, "KV_BLOCK layer=0 block=1 addr=0x7f0000001000 bytes=64", pid=4711)
     export.metric("GR Active [Throughput %]", [0, 50], [1, 2])
     path = export.write(tmp_path / "a.sqlite")
-    with open_trace([path], redact="yes") as (trace, _):
+    with open_trace(path, options=OpenOptions(redact="yes")) as trace:
         found, loader = anonymous(trace)
         rows = found.frame("nvtx").select("pid", "text", "int64").rows()
         assert rows == [

@@ -54,13 +54,3 @@ def test_install_where_nothing_can_be_written_says_so(tmp_path, capsys):
     (tmp_path / "file").touch()
     assert cli.call(["recipe", "install", str(tmp_path / "file" / "folder")]) == 3
     assert "cannot be copied there" in capsys.readouterr().err
-
-
-def test_the_notebook_reads_files_that_the_recipe_writes(recipe):
-    notebook = json.loads((recipe / "diagnosis.ipynb").read_text())
-    code = ["".join(c["source"]) for c in notebook["cells"] if c["cell_type"] == "code"]
-    assert len(code) == 2
-    for cell in code:
-        compile(cell, "cell", "exec")
-    assert 'Path("diagnosis.md")' in code[0]
-    assert '("findings", "metrics", "files")' in code[1]

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tracekit.errors import UsageError
+from tracekit.opening import OpenOptions
 from tracekit.recipe.options import END_OF_TIME, analyze_keywords, setting
 
 RECIPE = "tracekit.recipe.tracekit_diagnosis.tracekit_diagnosis"
@@ -42,7 +43,8 @@ def test_reports_are_required(framework, capsys):
 def test_the_time_filter_of_each_release_is_the_window(framework, report):
     words = ("--start", "5", "--end", "90") if framework("nsys_recipe").OLD else ()
     words = words or ("--filter-time", "5/90")
-    assert analyze_keywords(parsed(framework, "--input", report, *words))["window"] == (5, 90)
+    found = analyze_keywords(parsed(framework, "--input", report, *words))
+    assert found["options"] == OpenOptions(window_ns=(5, 90))
 
 
 def test_options_of_analyze_reach_it(framework, report):
@@ -55,8 +57,7 @@ def test_options_of_analyze_reach_it(framework, report):
             "sampling.edge": "trailing",
             "hardware.peak_gbps": "4800.0",
         },
-        "window": None,
-        "salvage": True,
+        "options": OpenOptions(salvage=True),
     }
 
 
@@ -79,12 +80,12 @@ def namespace(**values):
     [(None, None, None), (7, None, (7, END_OF_TIME)), (None, 9, (0, 9)), (0, 9, (0, 9))],
 )
 def test_either_side_of_the_window_may_be_left_out(start, end, window):
-    assert analyze_keywords(namespace(start=start, end=end))["window"] == window
-    assert analyze_keywords(namespace(filter_time=(start, end)))["window"] == window
+    assert analyze_keywords(namespace(start=start, end=end))["options"].window_ns == window
+    assert analyze_keywords(namespace(filter_time=(start, end)))["options"].window_ns == window
 
 
 def test_a_release_without_a_time_filter_sees_all():
-    assert analyze_keywords(namespace())["window"] is None
+    assert analyze_keywords(namespace())["options"].window_ns is None
 
 
 def test_a_window_that_ends_before_it_starts_is_refused():

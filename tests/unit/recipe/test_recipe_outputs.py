@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import polars as pl
 import pytest
 
 from tests.builders import Export
 from tracekit.errors import InputError
+from tracekit.recipe import outputs
 from tracekit.recipe.outputs import headlines, write
 
-KEYWORDS = {"only": ("dequant_stall",), "params": {}, "window": None, "salvage": False}
+KEYWORDS = {"only": ("dequant_stall",), "params": {}}
 PRIVATE = "bobby decode step=1"
 FILES = {"diagnosis.json", "diagnosis.html", "diagnosis.md"}
 
@@ -89,3 +93,25 @@ def test_nothing_is_placed_before_there_is_an_answer(tmp_path):
 
     with pytest.raises(InputError, match="no such file"):
         write([str(tmp_path / "rank0.sqlite")], KEYWORDS, place)
+
+
+def test_the_notebook_shows_what_the_recipe_wrote(report, out, monkeypatch):
+    written(report, out)
+    monkeypatch.chdir(out)
+    monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(Markdown=str))
+    shown: list[object] = []
+    notebook = json.loads((recipe_folder() / "diagnosis.ipynb").read_text())
+    scope = {"display": shown.append}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), scope)
+    markdown, findings, metrics, files = shown
+    assert markdown == (out / "diagnosis.md").read_text()
+    assert findings["rank"].to_list() == list(range(1, len(findings) + 1))
+    assert set(metrics["id"]) <= set(findings["id"])
+    assert files["file"].to_list() == [Path(report).name]
+
+
+def recipe_folder():
+    return Path(outputs.__file__).parent / "tracekit_diagnosis"

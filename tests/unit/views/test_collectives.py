@@ -19,7 +19,7 @@ from tests.communication import (
     ranks_export,
     told_ranks,
 )
-from tracekit.engine import open_trace
+from tracekit.opening import open_trace
 from tracekit.views.collectives.facts import collective_counts
 from tracekit.views.collectives.kernels import bus_factor, collectives, peer_copies
 from tracekit.views.collectives.matching import instances, matching
@@ -47,7 +47,7 @@ def recording(tmp_path):
             path = tmp_path / f"{name}.sqlite"
             with lzma.open(RECORDINGS / f"{name}.sqlite.xz") as packed:
                 path.write_bytes(packed.read())
-            trace, _ = stack.enter_context(open_trace([path]))
+            trace = stack.enter_context(open_trace([path]))
             return trace, tomllib.loads((RECORDINGS / f"{name}.toml").read_text())
 
         yield opened

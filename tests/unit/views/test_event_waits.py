@@ -5,12 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 from tests.builders import Export
-from tracekit.engine import open_trace
+from tracekit.opening import open_trace
 from tracekit.views.launches.attribution import event_waits
 
 
 def test_every_wait_of_a_real_recording_names_its_record(fixture_path):
-    with open_trace([fixture_path("allreduce_2gpu")]) as (trace, _):
+    with open_trace([fixture_path("allreduce_2gpu")]) as trace:
         waits = event_waits(trace)
     assert waits.height == 386
     assert waits.drop_nulls().height == 386

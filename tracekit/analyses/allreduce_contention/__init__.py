@@ -42,23 +42,6 @@ class Params:
     critical_frac: float = param(0.05, unit="1", help="lost share of step time that is critical")
 
 
-_VIEWS = (
-    comm_facts,
-    matching,
-    mechanisms,
-    contention_groups,
-    contention_excess,
-    contention_windows,
-    shared_time,
-    excess_attribution,
-    slowed_compute,
-    raw_durations,
-    peer_copies,
-    held_up,
-    loss_felt,
-)
-
-
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     """Return the result frames of `allreduce_contention`."""
     del params
@@ -83,7 +66,6 @@ ANALYSIS = Analysis(
     name="allreduce_contention",
     question="Do collectives get slower while other work uses the GPU, and for want of what?",
     requires=("kernels",),
-    views=_VIEWS,
     params=Params,
     results=(
         tables.FACTS_TABLE,

@@ -44,19 +44,6 @@ class Params:
     )
 
 
-_VIEWS = (
-    comm_facts,
-    matching,
-    rank_labels,
-    rank_waits,
-    skews,
-    lateness,
-    queueing,
-    raw_durations,
-    held_up,
-)
-
-
 def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
     """Return the result frames of `collective_skew`."""
     del params
@@ -77,7 +64,6 @@ ANALYSIS = Analysis(
     name="collective_skew",
     question="Do ranks wait for each other in collectives, and what makes the late one late?",
     requires=("kernels",),
-    views=_VIEWS,
     params=Params,
     results=(
         tables.FACTS_TABLE,

@@ -28,11 +28,7 @@ from tracekit.analyses.dequant_stall.verdict import verdict
 from tracekit.model.kernels import KernelKind
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, param
-from tracekit.views.counters.metrics import SAMPLED
-from tracekit.views.device.activity import activity, queues
-from tracekit.views.device.kernels import kernel_names
-from tracekit.views.l2.ncu import profiled
-from tracekit.views.launches.attribution import attribution, event_waits, steps
+from tracekit.views.launches.attribution import event_waits, steps
 from tracekit.views.launches.step_time import gpu_time_of_capture, gpu_time_of_steps
 from tracekit.views.overview.totals import overview
 
@@ -124,20 +120,6 @@ ANALYSIS = Analysis(
     name="dequant_stall",
     question="How much step time do consumers wait for separate dequantisation kernels?",
     requires=("kernels",),
-    views=(
-        activity,
-        attribution,
-        event_waits,
-        gpu_time_of_capture,
-        gpu_time_of_steps,
-        kernel_names,
-        overview,
-        profiled,
-        queues,
-        steps,
-        *SAMPLED,
-    ),
-    tables=("gpu_metrics", "metric_names"),
     params=Params,
     results=(PERIODS, GROUPS, KERNELS, STARVATION, STALLS, SUMMARY),
     compute=compute,

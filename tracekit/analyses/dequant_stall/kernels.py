@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -121,7 +121,7 @@ def stalls(trace: Trace) -> pl.DataFrame:
     Counters are averaged over its executions, weighed by their time where that was counted.
     """
     rows = profiled(trace)
-    classifier = Classifier(trace.settings.get("kernel_overrides", ()))
+    classifier = Classifier(trace.settings.kernel_overrides)
     kinds = {name: classifier.classify(name).kind.value for name in rows["name"].drop_nulls()}
     kind = pl.col("name").replace_strict(kinds, default=None, return_dtype=pl.String)
     rows = rows.with_columns(kind.alias("kind")).filter(pl.col("kind").is_in([DEQUANT, FUSED]))
@@ -223,7 +223,7 @@ def _cells(trace: Trace, gpu: int) -> tuple[sampling.Cells, sampling.Cells]:
 
 
 def _all_cells(trace: Trace, gpu: int, name: str) -> sampling.Cells:
-    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    edge = trace.settings.sampling_edge
     return sampling.cells(*samples_of(trace, gpu, name), edge)
 
 

@@ -23,7 +23,6 @@ from tracekit.model.inputs import Gpu
 from tracekit.model.kernels import KernelKind
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, param
-from tracekit.views.counters.metrics import SAMPLED
 from tracekit.views.device.activity import WORK_KIND, activity
 from tracekit.views.device.hardware import achievable_frac
 from tracekit.views.device.kernel_times import kernel_times
@@ -86,7 +85,7 @@ def _all(empty: pl.DataFrame, parts: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _achievable(trace: Trace, gpu: Gpu) -> float:
-    if trace.settings.get("hardware.achievable_gbps") is None:
+    if trace.settings.hardware_achievable_gbps is None:
         return ACHIEVABLE_FRAC
     return achievable_frac(trace, gpu)
 
@@ -160,8 +159,6 @@ ANALYSIS = Analysis(
     name="kernel_floor",
     question="Which limit of the hardware do the kernels run at, and which take longest?",
     requires=("kernels",),
-    views=(activity, kernel_times, overview, *SAMPLED),
-    tables=("gpu_metrics", "metric_names"),
     params=Params,
     results=(CLASSES, TOP_KERNELS, GPUS),
     compute=compute,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -47,7 +47,7 @@ def counters(trace: Trace, gpu: int) -> Counters:
         trace: May read ``gpu_metrics`` and ``metric_names``.
         gpu: Index of the GPU.
     """
-    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    edge = trace.settings.sampling_edge
     sampled = metric_names(trace, gpu)
     groups: dict[int, tuple[sampling.Cells, dict[str, Float64]]] = {}
     kept = []  # Arrays that are alive differ in their identity.

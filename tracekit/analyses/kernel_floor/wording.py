@@ -94,7 +94,7 @@ def caveats(row: dict[str, Any]) -> tuple[str, ...]:
     ]
     if row["bound_ns"] is not None and row["verdict"] in (Limit.DRAM, Limit.NEAR_DRAM):
         found.append(
-            "The bound takes 94% of peak bandwidth as reachable, measured on one H200, unless"
+            "The bound takes 0.94 of peak bandwidth as reachable, measured on one H200, unless"
             " hardware.achievable_gbps is set."
         )
     return tuple(found)

@@ -244,12 +244,10 @@ def _slope(rows: pl.DataFrame) -> float | None:
     return None if np.isnan(slope) else slope
 
 
-_VIEWS = (kv_cache, kv_layout, kv_chains, kv_copies, kv_usage, markers, oom_messages)
 ANALYSIS = Analysis(
     name="kv_fragmentation",
     question="Does the way the KV cache lies in memory cost bytes, requests, copies or capacity?",
     requires=(),
-    views=_VIEWS,
     needs="markers that say where KV blocks lie",
     record="tracekit run -o run -- YOUR_COMMAND",
     params=Params,

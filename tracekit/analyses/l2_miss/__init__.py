@@ -15,7 +15,7 @@ import polars as pl
 
 from tracekit.analyses.l2_miss.association import associate, judge, with_holm
 from tracekit.analyses.l2_miss.chart import chart
-from tracekit.analyses.l2_miss.counted import VIEWS, counted_kernels, counted_layers, matching
+from tracekit.analyses.l2_miss.counted import counted_kernels, counted_layers, matching
 from tracekit.analyses.l2_miss.tables import (
     ASSOCIATIONS,
     COUNTERS,
@@ -178,17 +178,12 @@ def _counters(trace: Trace, layers: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=COUNTERS.schema)
 
 
-_VIEWS = (
-    *(kernel_hits, hit_counters, kernel_names, kv_of_layers, ranges, recording),
-    *VIEWS,
-)
 ANALYSIS = Analysis(
     name="l2_miss",
     question="Which kernels and layers miss the L2, and is that associated with the KV layout?",
     requires=(),
     needs="sampled L2 hit rates, or an Nsight Compute page given beside the report",
     record="tracekit run --metrics l2 -o run -- YOUR_COMMAND",
-    views=_VIEWS,
     params=Params,
     results=(
         *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY),

@@ -13,15 +13,13 @@ from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric,
 from tracekit.model.ncu import CACHE_CAVEAT, PROFILE, SHAPE
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Frames
-from tracekit.views.kv.cache import kv_cache
 from tracekit.views.l2.hits import ATTENTION
 from tracekit.views.l2.layers import kv_beside
 from tracekit.views.l2.ncu import matched, profiled
 from tracekit.wording.numbers import share, span, threshold
 
-__all__ = ["VIEWS", "counted", "counted_kernels", "counted_layers", "matching"]
+__all__ = ["counted", "counted_kernels", "counted_layers", "matching"]
 
-VIEWS = (matched, profiled, kv_cache)
 """Views that the functions here read."""
 MIN_MATCHED = 0.8
 

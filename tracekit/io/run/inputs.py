@@ -1,4 +1,4 @@
-"""The inputs of one run: files and folders to opened reports, each capture once."""
+"""Opens the inputs of one run: files and folders to reports, each capture once."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from tracekit.io.export import opened
 from tracekit.io.ncu import NcuInput, open_ncu
 from tracekit.io.nsys.markers_file import MarkerSource, Sidecar, attach, open_sidecar
 from tracekit.io.nsys.reader import ReportReader
+from tracekit.io.run.run import Run
 from tracekit.io.source import Reader, open_source
 from tracekit.model.catalog import CATALOG
 
-__all__ = ["Inputs", "open_inputs"]
+__all__ = ["open_run"]
 
 REPORT_SUFFIXES = (".sqlite", ".db", ".sqlite3")
 PACKED_SUFFIXES = ("", ".xz", ".gz", ".zst", ".bz2")
@@ -26,23 +27,17 @@ _DESCRIPTIVE = frozenset({"strings", "gpus", "cuda_devices", "session", "capture
 
 
 @dataclass
-class Inputs:
-    """Opened reports, and what could not be used.
-
-    Attributes:
-        readers: One per usable report, in the order given.
-        ncu: Results of Nsight Compute, in the order given.
-        unreadable: Name to reason.
-    """
+class _Inputs:
+    """What was opened so far, see `Run`."""
 
     readers: list[ReportReader] = field(default_factory=list)
     ncu: list[NcuInput] = field(default_factory=list)
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-def open_inputs(
+def open_run(
     paths: Sequence[Path], stack: ExitStack, *, reader: Reader = "auto", salvage: bool = False
-) -> Inputs:
+) -> Run:
     """Open every input; one that fails among several is set aside with its reason.
 
     Args:
@@ -56,7 +51,7 @@ def open_inputs(
         DuplicateReportError: The same capture was given twice.
     """
     files = [file for path in paths for file in _expanded(path)]
-    inputs, failures = Inputs(), []
+    inputs, failures = _Inputs(), []
     sidecars: list[tuple[Path, Sidecar]] = []
     for path in files:
         try:
@@ -81,10 +76,10 @@ def open_inputs(
     _place(sidecars, inputs)
     if not inputs.readers and not inputs.ncu:
         raise failures[0]
-    return inputs
+    return Run(tuple(inputs.readers), tuple(inputs.ncu), inputs.unreadable)
 
 
-def _place(sidecars: Sequence[tuple[Path, Sidecar]], inputs: Inputs) -> None:
+def _place(sidecars: Sequence[tuple[Path, Sidecar]], inputs: _Inputs) -> None:
     """Give each marker file to the report of its processes; without any report it is one."""
     reports = tuple(inputs.readers)
     for path, sidecar in sidecars:
@@ -126,7 +121,7 @@ def _note_stale(path: Path, reader: ReportReader) -> None:
         )
 
 
-def _note_markers(files: Sequence[Path], inputs: Inputs) -> None:
+def _note_markers(files: Sequence[Path], inputs: _Inputs) -> None:
     """Say of a report that markers of its run lie beside it and were not given."""
     reports = {reader.report.name: reader.report for reader in inputs.readers}
     for path in files:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,22 @@ from tracekit.io.ncu import NcuInput
 from tracekit.io.nsys.reader import ReportReader, by_counter, metric_rows, no_samples
 from tracekit.io.source import RowFilter
 from tracekit.model.catalog import CATALOG
-from tracekit.model.inputs import Gpu
+from tracekit.model.inputs import Gpu, MemoryPlan
 
-__all__ = ["BYTES_PER_ROW", "Fit", "RunLoader", "default_bytes", "fit", "needed_bytes"]
+__all__ = [
+    "BYTES_PER_ROW",
+    "DEVICE_TABLES",
+    "RunLoader",
+    "default_bytes",
+    "needed_bytes",
+    "plan_memory",
+]
 
 FOREVER_NS = 1 << 62
 _TIMES = ("start_ns", "end_ns", "t_ns")
-_DEVICE_TABLES = ("kernels", "memcpy", "peer_copies", "memset", "graph_trace")
-_WINDOWED = frozenset({*_DEVICE_TABLES, "nvtx", "gpu_metrics"})
-_FILTERED = frozenset({*_DEVICE_TABLES, "nvtx", "runtime"})
+DEVICE_TABLES = ("kernels", "memcpy", "peer_copies", "memset", "graph_trace")
+_WINDOWED = frozenset({*DEVICE_TABLES, "nvtx", "gpu_metrics"})
+_FILTERED = frozenset({*DEVICE_TABLES, "nvtx", "runtime"})
 
 
 class RunLoader:
@@ -149,7 +156,7 @@ class RunLoader:
             return []
         begins = RowFilter("start", high=window[1])
         # Ranges and calls from before the window may belong to work inside it: only the end cuts.
-        return [begins, RowFilter("end", low=window[0] + 1)] if name in _DEVICE_TABLES else [begins]
+        return [begins, RowFilter("end", low=window[0] + 1)] if name in DEVICE_TABLES else [begins]
 
     def _shifted(self, index: int, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         offset = self._offsets[index]
@@ -220,7 +227,7 @@ class RunLoader:
     def _number_seen(
         self, index: int, reader: ReportReader, known: dict[tuple[int | None, int], int]
     ) -> None:
-        seen = {d for table in _DEVICE_TABLES for d in reader.devices(table)}
+        seen = {d for table in DEVICE_TABLES for d in reader.devices(table)}
         for device in sorted(seen - {d for _, d in known}):
             known[(None, device)] = len(self._gpus)
             self._keys[("device", index, device)] = len(self._gpus)
@@ -304,29 +311,14 @@ def needed_bytes(readers: Sequence[ReportReader]) -> int:
     )
 
 
-@dataclass(frozen=True)
-class Fit:
-    """How a run is brought into a budget.
-
-    Attributes:
-        at_once: Tables or analyses to work on at a time.
-        window_ns: The part of the run to read, half-open session time; None for all of it.
-        by_device: Whether to read samples one GPU at a time.
-    """
-
-    at_once: int
-    window_ns: tuple[int, int] | None = None
-    by_device: bool = False
-
-
-def fit(
+def plan_memory(
     readers: Sequence[ReportReader],
     offsets_ns: Sequence[int],
     allowed_bytes: int,
     *,
     may_cut: bool = True,
-) -> Fit:
-    """Bring a run into a budget: one thing at a time if need be, then its longest beginning.
+) -> MemoryPlan:
+    """Return how to stay within a budget: one thing at a time, then the longest beginning.
 
     Args:
         readers: The run's reports.
@@ -337,19 +329,20 @@ def fit(
     needed = needed_bytes(readers)
     room = max(allowed_bytes - FIXED_BYTES, LEAST_BYTES)
     if needed <= room:
-        return Fit(AT_ONCE)
+        return MemoryPlan(AT_ONCE, allowed_bytes=allowed_bytes)
     share = room / (SPARING_FRAC * needed)
     samples = sum(reader.report.tables.get("gpu_metrics", 0) for reader in readers)
     by_device = samples * BYTES_PER_ROW.get("gpu_metrics", 0) >= _SAMPLES_FILL_FRAC * needed
     if share >= 1 or not may_cut:
-        return Fit(1, by_device=by_device)
+        return MemoryPlan(1, None, by_device, allowed_bytes)
     ends, starts = [], []
     for reader, offset in zip(readers, offsets_ns, strict=True):
         found = _time_of_share(reader, share)
         if found is not None:
             starts.append(found[0] - offset)
             ends.append(found[1] - offset)
-    return Fit(1, (min(starts), min(ends)) if ends else None, by_device)
+    cut_ns = (min(starts), min(ends)) if ends else None
+    return MemoryPlan(1, cut_ns, by_device, allowed_bytes)
 
 
 def _time_of_share(reader: ReportReader, share: float) -> tuple[int, int] | None:

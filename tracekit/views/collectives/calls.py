@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tracekit.numerics import numbering, stacks
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.groups import BOUNDARIES, with_groups
-from tracekit.views.device.activity import activity, device_ids, identified, queues
+from tracekit.views.device.activity import activity, device_ids, identified
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.keys import looked_up, row_numbers
 from tracekit.views.launches.attribution import attribution
@@ -72,7 +72,7 @@ def thread_key(prefix: str = "") -> pl.Expr:
     )
 
 
-@view(of=[ranges, range_stacks, payloads, markers])
+@view
 def host_calls(trace: Trace) -> pl.DataFrame:
     """Return every host-side communication call and group boundary.
 
@@ -217,7 +217,7 @@ def call_of(
     return mine.select(pl.col(CALL).gather(at.set(at < 0, None)))
 
 
-@view(of=[host_calls])
+@view
 def group_sizes(trace: Trace) -> pl.DataFrame:
     """Return what each group call asked for in all.
 
@@ -247,7 +247,7 @@ def _agreed(column: str) -> pl.Expr:
     return pl.when(pl.col(column).n_unique() == 1).then(pl.col(column).first()).alias(column)
 
 
-@view("nvtx", of=[payloads, markers])
+@view
 def communicator_sizes(trace: Trace) -> pl.DataFrame:
     """Return the number of ranks of each communicator as its creation stated it.
 
@@ -296,7 +296,7 @@ _FIELDS = tuple(CALL[:-1])
 _NODE = ["report", "pid", "graph_node"]
 
 
-@view(of=[activity, attribution, device_ids, kernel_names, queues])
+@view
 def comm_kernels(trace: Trace) -> pl.DataFrame:
     """Return the communication kernels with their launch.
 
@@ -318,7 +318,7 @@ def comm_kernels(trace: Trace) -> pl.DataFrame:
     return work.hstack(looked_up(work, texts, ["name_key"]))
 
 
-@view("graph_nodes", of=[comm_kernels])
+@view
 def _asked_at(trace: Trace) -> pl.DataFrame:
     """Thread and time of the call: the launch, or for a graph kernel the capture of its node.
 
@@ -368,7 +368,7 @@ def _capture_points(nodes: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@view(of=[comm_kernels, _asked_at, host_calls, group_sizes])
+@view
 def launch_facts(trace: Trace) -> pl.DataFrame:
     """Return what the host call behind each communication kernel asked for.
 

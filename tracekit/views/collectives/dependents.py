@@ -44,7 +44,7 @@ DEPENDENTS = pl.Schema(
 """Columns of `dependents`."""
 
 
-@view("runtime", "strings")
+@view
 def host_waits(trace: Trace) -> pl.DataFrame:
     """Return the host calls that wait for the device.
 
@@ -64,7 +64,7 @@ def _waits(name: str | None) -> bool:
     return api_kind(name or "") is ApiKind.SYNC
 
 
-@view(of=[attribution, collectives, lanes, host_waits, last_starts])
+@view
 def dependents(trace: Trace) -> pl.DataFrame:
     """Return from when on something waited for each communication kernel.
 
@@ -104,7 +104,7 @@ def dependents(trace: Trace) -> pl.DataFrame:
     return _felt(rows, waited).select(list(DEPENDENTS)).cast(DEPENDENTS)
 
 
-@view(of=[dependents, matching])
+@view
 def most_felt(trace: Trace) -> Int64:
     """Return the delay_felt_ns of each matched collective, the most over its ranks.
 

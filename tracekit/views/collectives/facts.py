@@ -96,7 +96,7 @@ class CollectiveCounts(NamedTuple):
     has_nccl_ranges: bool
 
 
-@view(of=[collectives, host_calls, payloads])
+@view
 def collective_counts(trace: Trace) -> CollectiveCounts:
     """Return where the facts of `collectives` come from."""
     rows, calls, blobs = collectives(trace), host_calls(trace), payloads(trace)
@@ -115,10 +115,7 @@ def collective_counts(trace: Trace) -> CollectiveCounts:
     )
 
 
-@view(
-    "gpu_metrics",
-    of=[queues, collectives, collective_counts, overview, step_time, *metrics.SAMPLED],
-)
+@view
 def comm_facts(trace: Trace) -> pl.DataFrame:
     """Return the facts about the trace that verdicts on communication rest on.
 
@@ -166,7 +163,7 @@ def _link_peak(trace: Trace, gpu: int) -> float | None:
     return None if row is None else row.link_one_way_gb_per_s
 
 
-@view(of=[collectives, comm_overlap])
+@view
 def raw_durations(trace: Trace) -> pl.DataFrame:
     """Return durations of communication kernels as recorded: transfer and waiting together.
 

@@ -89,7 +89,7 @@ def bus_factor(op: str | None, nranks: int) -> float | None:
     return 1.0 if op in (*POINT_TO_POINT, "Broadcast", "Reduce", "Gather", "Scatter") else None
 
 
-@view(of=[comm_kernels, launch_facts, communicator_sizes, shapes])
+@view
 def collectives(trace: Trace) -> pl.DataFrame:
     """Return one row per communication kernel.
 
@@ -281,7 +281,7 @@ def _of_communicator(rows: pl.DataFrame) -> tuple[NDArray[np.uint32], int]:
     return number, pairs.height
 
 
-@view("memcpy", of=[activity])
+@view
 def peer_copies(trace: Trace) -> pl.DataFrame:
     """Return the copies between GPUs, which are communication without a kernel.
 

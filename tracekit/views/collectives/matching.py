@@ -299,7 +299,7 @@ class Matching(NamedTuple):
     communicators: pl.DataFrame
 
 
-@view(of=[collectives])
+@view
 def matching(trace: Trace) -> Matching:
     """Match the collectives of every communicator across its ranks."""
     rows = collectives(trace).select(READ).with_row_index("row")
@@ -314,7 +314,7 @@ def matching(trace: Trace) -> Matching:
     return Matching(pl.concat(parts), pl.DataFrame(about_each, schema=COMMUNICATOR))
 
 
-@view(of=[collectives, matching])
+@view
 def instances(trace: Trace) -> pl.DataFrame:
     """Return one row per collective that was matched across its ranks.
 
@@ -370,7 +370,7 @@ def firsts(members: pl.DataFrame) -> Rows:
     return np.flatnonzero(new)
 
 
-@view(of=[collectives, instances, matching])
+@view
 def last_starts(trace: Trace) -> pl.DataFrame:
     """Return the latest start over the ranks, for each row of `collectives`.
 

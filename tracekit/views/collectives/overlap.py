@@ -93,7 +93,7 @@ class _Measured(NamedTuple):
     queued: Int64
 
 
-@view(of=[collectives, last_starts, lanes])
+@view
 def comm_overlap(trace: Trace) -> CommOverlap:
     """Return what ran beside each communication kernel."""
     rows, work = _with_windows(trace), lanes(trace)
@@ -145,7 +145,7 @@ def _by_kind(found: list[_Measured]) -> pl.DataFrame:
     return pl.DataFrame([row, kind_of, pl.Series("overlap_ns", np.concatenate(shared))])
 
 
-@view(of=[comm_overlap])
+@view
 def queued_kernels(trace: Trace) -> pl.DataFrame:
     """Return since when communication kernels were ready but queued behind other work.
 
@@ -200,7 +200,7 @@ def _ready(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> tuple[Int64, Bo
     return np.where(known, ready, rows["start_ns"].to_numpy()), known
 
 
-@view(of=[comm_overlap, instances, last_starts, matching, steps])
+@view
 def contention_cases(trace: Trace) -> pl.DataFrame:
     """Return one row per matched collective: what it transferred beside.
 

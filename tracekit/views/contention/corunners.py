@@ -44,7 +44,7 @@ ATTRIBUTION = pl.Schema(
 """Columns of `excess_attribution`."""
 
 
-@view(of=[activity, contention_excess, comm_overlap, instances, kernel_names, lanes, matching])
+@view
 def excess_attribution(trace: Trace) -> pl.DataFrame:
     """Return which co-running work the lost time goes with.
 
@@ -155,7 +155,7 @@ SLOWED = pl.Schema(
 """Columns of `slowed_compute`."""
 
 
-@view("memcpy", "memset", of=[activity, collectives, kernel_names, lanes, shapes])
+@view
 def slowed_compute(trace: Trace) -> pl.DataFrame:
     """Compare work inside collectives with the same work outside of any.
 

@@ -77,10 +77,9 @@ _LOOKED_AT = (
     *("instance", "state", "partner", "transfer_ns", "overlap_frac", "lag_ns", "nranks_at_least"),
     "provenance",
 )
-_VIEWS = (contention_cases, comm_overlap, instances, matching, *metrics.SAMPLED)
 
 
-@view("gpu_metrics", of=_VIEWS)
+@view
 def contention_groups(trace: Trace) -> pl.DataFrame:
     """Return one row per (key, partner) with at least one contended collective.
 

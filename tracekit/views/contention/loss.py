@@ -72,7 +72,7 @@ MECHANISM = pl.Schema(
 """Columns of `mechanisms`."""
 
 
-@view(of=[contention_cases, contention_groups])
+@view
 def contention_excess(trace: Trace) -> pl.DataFrame:
     """Return `contention_cases` with what each contended collective lost.
 
@@ -93,7 +93,7 @@ def contention_excess(trace: Trace) -> pl.DataFrame:
     ).drop("base_ns")
 
 
-@view(of=[contention_cases, contention_groups, contention_excess, step_time])
+@view
 def mechanisms(trace: Trace) -> pl.DataFrame:
     """Return one row per (communicator, operation, mechanism) with a known group.
 
@@ -247,7 +247,7 @@ HELD_UP = pl.Schema(
 """Columns of `held_up`."""
 
 
-@view(of=[contention_excess, mechanisms, most_felt])
+@view
 def _excess(trace: Trace) -> pl.DataFrame:
     """Slowed collectives of mechanisms that slow, with what dependents felt of it."""
     slow = mechanisms(trace).filter(pl.col("slowdown_lo_ratio") >= SLOWER_RATIO).select(_PAIR)
@@ -262,7 +262,7 @@ def _excess(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view(of=[_excess])
+@view
 def loss_felt(trace: Trace) -> pl.DataFrame:
     """Return how much of the lost transfer time something waited for.
 
@@ -273,7 +273,7 @@ def loss_felt(trace: Trace) -> pl.DataFrame:
     return found.select(list(FELT)).cast(FELT).sort(_PAIR, nulls_last=True)
 
 
-@view(of=[_excess, collective_lags, waited_instances])
+@view
 def held_up(trace: Trace) -> pl.DataFrame:
     """Return what the findings on each communicator put at stake, alone and together.
 

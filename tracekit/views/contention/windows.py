@@ -48,7 +48,7 @@ SHARED_TIME = pl.Schema(
 """Columns of `shared_time`."""
 
 
-@view(of=[collectives, lanes])
+@view
 def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
     """Unions of communication, other work, and both at once, of each GPU with communication.
 
@@ -77,7 +77,7 @@ def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
     return {int(rows["gpu"][0]): own for rows, own in zip(parts, found, strict=True)}
 
 
-@view("gpu_metrics", of=[collectives, lanes, _sides, *metrics.SAMPLED])
+@view
 def contention_windows(trace: Trace) -> pl.DataFrame:
     """Return every stretch in which a GPU communicated and did other work at once.
 
@@ -153,7 +153,7 @@ def _present(kinds: dict[str, NDArray[np.int64]], n: int) -> pl.Series:
     return pl.Series(words, dtype=pl.String)[sequence]
 
 
-@view("gpu_metrics", of=[_sides, *metrics.SAMPLED])
+@view
 def shared_time(trace: Trace) -> pl.DataFrame:
     """Return how long each GPU communicated alone, worked alone, and did both.
 

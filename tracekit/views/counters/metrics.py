@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +36,13 @@ __all__ = [
     "MAIN_PART",
     "OCCUPANCY",
     "OTHERS",
-    "SAMPLED",
     "SMS_ACTIVE",
     "TENSOR",
     "Counter",
     "Level",
     "clock_hz",
     "counter",
+    "counters",
     "dram",
     "level_over",
     "levels_over",
@@ -51,6 +51,7 @@ __all__ = [
     "mean_over_each",
     "means_over",
     "metric_names",
+    "sampled",
     "samples_of",
     "total",
 ]
@@ -102,7 +103,7 @@ def metric_names(trace: Trace, gpu: int) -> frozenset[str]:
     return found.get(gpu, frozenset()) | found.get(None, frozenset())
 
 
-@view("metric_names")
+@view
 def _names(trace: Trace) -> dict[int | None, frozenset[str]]:
     """Exact names of the sampled counters, of each GPU or of an unknown one."""
     names: dict[int | None, set[str]] = {}
@@ -111,9 +112,9 @@ def _names(trace: Trace) -> dict[int | None, frozenset[str]]:
     return {gpu: frozenset(of_gpu) for gpu, of_gpu in names.items()}
 
 
-@view("gpu_metrics")
-def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
-    """Times and values of the counters that views look at by (gpu, name), read in one pass."""
+@view
+def sampled(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
+    """Return times and values of the counters that views look at by (gpu, name); one pass."""
     names = {*LINK_RX, *LINK_TX, *(name for parts in DRAM for name in parts), *OTHERS}
     rows = trace.samples(sorted(names))
     rows = rows.slice(rows["gpu"].null_count())  # they come first
@@ -133,24 +134,16 @@ def _traffic(trace: Trace) -> dict[tuple[int, str], tuple[Int64, Int64]]:
     return found
 
 
-@view(of=[_traffic])
-def _counters(trace: Trace) -> dict[tuple[int, str], Counter | None]:
-    """The counters of `_traffic`."""
-    edge = _edge(trace)
-    found = _traffic(trace)
+@view
+def counters(trace: Trace) -> dict[tuple[int, str], Counter | None]:
+    """Return the counters of `sampled`, by (gpu, name); None for one that reads 0 throughout."""
+    edge = trace.settings.sampling_edge
+    found = sampled(trace)
     distinct = {id(times): times for times, _ in found.values()}
     extents = each(lambda times: sampling.extents(times, edge), distinct.values())
     cells = dict(zip(distinct, extents, strict=True))
-    counters = each(lambda key: _counter(key[1], cells[id(found[key][0])], found[key][1]), found)
-    return dict(zip(found, counters, strict=True))
-
-
-SAMPLED = (_names, _traffic, _counters)
-"""The views behind the functions of this module, for those who call them."""
-
-
-def _edge(trace: Trace) -> sampling.Edge:
-    return cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    made = each(lambda key: _counter(key[1], cells[id(found[key][0])], found[key][1]), found)
+    return dict(zip(found, made, strict=True))
 
 
 def samples_of(trace: Trace, gpu: int, name: str) -> tuple[Int64, Int64]:
@@ -161,7 +154,7 @@ def samples_of(trace: Trace, gpu: int, name: str) -> tuple[Int64, Int64]:
         gpu: Index of the GPU.
         name: Exact name.
     """
-    found = _traffic(trace).get((gpu, name))
+    found = sampled(trace).get((gpu, name))
     if found is not None:
         return found
     rows = trace.samples([name])
@@ -181,11 +174,11 @@ def counter(trace: Trace, gpu: int, name: str) -> Counter | None:
         The counter; None when it was not sampled, or read zero throughout: shared counters of a
         partitioned GPU do that.
     """
-    known = _counters(trace)
+    known = counters(trace)
     if (gpu, name) in known:
         return known[gpu, name]
     times, values = samples_of(trace, gpu, name)
-    return _counter(name, sampling.extents(times, _edge(trace)), values)
+    return _counter(name, sampling.extents(times, trace.settings.sampling_edge), values)
 
 
 def _counter(name: str, extents: sampling.Cells, values: Int64) -> Counter | None:
@@ -223,11 +216,11 @@ def link(trace: Trace, gpu: int) -> tuple[tuple[Counter, ...], tuple[Counter, ..
 
     Parts that were not sampled are left out, except user data of requests, which carry most.
     """
-    sampled = metric_names(trace, gpu)
+    names_of_gpu = metric_names(trace, gpu)
     sides = []
     for names in (LINK_RX, LINK_TX):
-        present = [name for name in names if name in sampled]
-        sides.append(total(trace, gpu, present) if names[MAIN_PART] in sampled else ())
+        present = [name for name in names if name in names_of_gpu]
+        sides.append(total(trace, gpu, present) if names[MAIN_PART] in names_of_gpu else ())
     return sides[0], sides[1]
 
 

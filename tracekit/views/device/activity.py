@@ -52,7 +52,7 @@ class _Work(NamedTuple):
     queues: pl.DataFrame
 
 
-@view(*TABLES.values(), of=[kernels])
+@view
 def _work(trace: Trace) -> _Work:
     frames = [trace.frame(table) for table in TABLES.values()]
     queue, table = row_numbers(pl.concat(frame.select(_QUEUE) for frame in frames))
@@ -108,7 +108,7 @@ def _name_keys(trace: Trace, source: pl.Series, row: pl.Series) -> pl.Series:
     return keys.gather(pl.select(pl.when(is_kernel).then(row)).to_series())
 
 
-@view(of=[_work])
+@view
 def activity(trace: Trace) -> pl.DataFrame:
     """Return every interval in which a device worked.
 
@@ -121,7 +121,7 @@ def activity(trace: Trace) -> pl.DataFrame:
     return _work(trace).rows
 
 
-@view(of=[_work])
+@view
 def queues(trace: Trace) -> pl.DataFrame:
     """Return the streams with work.
 
@@ -156,7 +156,7 @@ class DeviceIds(NamedTuple):
     graph_node: pl.Series | None
 
 
-@view(*TABLES.values(), of=[activity])
+@view
 def device_ids(trace: Trace) -> DeviceIds:
     """Return the ids of all device work."""
     return DeviceIds(_recorded(trace, "correlation"), _node_ids(trace))
@@ -234,21 +234,21 @@ def _by_number(number: NDArray[np.int16]) -> tuple[NDArray[np.uint32], NDArray[n
 _ENDS = (pl.col("start_ns").min(), pl.col("end_ns").max())
 
 
-@view(of=[activity, queues])
+@view
 def _queue_spans(trace: Trace) -> pl.DataFrame:
     """`queues` with its first start and last end."""
     spans = activity(trace).group_by("queue").agg(_ENDS).sort("queue")
     return queues(trace).hstack(spans.drop("queue"))
 
 
-@view(of=[activity])
+@view
 def activity_span(trace: Trace) -> tuple[int, int] | None:
     """Return the first start and last end of device work, ns; None without any."""
     low, high = activity(trace).select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     return None if low is None else (low, high)
 
 
-@view(of=[_queue_spans])
+@view
 def clock_spans(trace: Trace) -> pl.DataFrame:
     """Return from when to when devices worked, on each clock that cannot be compared with others.
 
@@ -271,7 +271,7 @@ def clock_spans(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view(of=[_queue_spans, clock_spans])
+@view
 def gpu_spans(trace: Trace) -> pl.DataFrame:
     """Return from when to when each GPU worked.
 
@@ -284,7 +284,7 @@ def gpu_spans(trace: Trace) -> pl.DataFrame:
     return spans.agg(_ENDS).sort("gpu", "clock", nulls_last=True)
 
 
-@view(of=[queues])
+@view
 def used_gpus(trace: Trace) -> frozenset[int]:
     """Return the GPUs on which any work was recorded."""
     return frozenset(queues(trace)["gpu"].drop_nulls().unique().to_list())

@@ -19,7 +19,8 @@ def gpu_hardware(gpu: Gpu) -> Hardware | None:
 def peak_bytes_per_s(trace: Trace, gpu: Gpu) -> float | None:
     """Return the peak memory bandwidth of a GPU in bytes/s, None when it is not known."""
     row = lookup(gpu.name, gpu.chip, sm_count=gpu.sm_count, memory_bytes=gpu.memory_bytes)
-    named = [trace.settings.get(f"hardware.{which}_gbps") for which in ("achievable", "peak")]
+    given = trace.settings
+    named = (given.hardware_achievable_gbps, given.hardware_peak_gbps)
     peak = peak_bandwidth(
         row,
         achievable_gb_per_s=next((rate for rate in named if rate is not None), None),
@@ -35,8 +36,8 @@ def achievable_frac(trace: Trace, gpu: Gpu) -> float:
         trace: Has the settings.
         gpu: One of its GPUs.
     """
-    achievable = trace.settings.get("hardware.achievable_gbps")
-    peak = trace.settings.get("hardware.peak_gbps")
+    achievable = trace.settings.hardware_achievable_gbps
+    peak = trace.settings.hardware_peak_gbps
     if peak is None:
         reported = gpu.bandwidth_bytes_per_s
         found = peak_bandwidth(gpu_hardware(gpu), reported_bytes_per_s=reported)

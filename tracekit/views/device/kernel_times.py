@@ -47,7 +47,7 @@ class KernelTimes(NamedTuple):
     subjects: pl.DataFrame
 
 
-@view("kernels", of=[kernels, kernel_names])
+@view
 def kernel_times(trace: Trace) -> KernelTimes:
     """Return the times of all kernels by class and by name, on each GPU."""
     rows, keys = trace.frame("kernels"), kernels(trace)["name_key"]

@@ -70,14 +70,14 @@ class _Named(NamedTuple):
     table: pl.DataFrame
 
 
-@view("kernels", "strings")
+@view
 def _names_by_id(trace: Trace) -> _Named:
     row, ids = row_numbers(trace.frame("kernels").select(_IDS))
     strings = trace.frame("strings").select("id", "value")
     for column in _IDS:
         looked_up = strings.rename({"id": column, "value": column.replace("_id", "")})
         ids = ids.join(looked_up, on=column, how="left", maintain_order="left")
-    classifier = Classifier(trace.settings.get("kernel_overrides", ()))
+    classifier = Classifier(trace.settings.kernel_overrides)
     rows = []
     for name, mangled, short in ids.select("name", "mangled", "short").iter_rows():
         found = classifier.classify_parts(name, mangled, short)
@@ -96,7 +96,7 @@ def _names_by_id(trace: Trace) -> _Named:
     return _Named(row, named.with_columns(key))
 
 
-@view(of=[_names_by_id])
+@view
 def kernel_names(trace: Trace) -> pl.DataFrame:
     """Return one row per distinct kernel name.
 
@@ -110,7 +110,7 @@ def kernel_names(trace: Trace) -> pl.DataFrame:
     return named.unique("name_key", keep="first", maintain_order=True).sort("name_key")
 
 
-@view(of=[_names_by_id])
+@view
 def kernels(trace: Trace) -> pl.DataFrame:
     """Return what each kernel is.
 
@@ -142,7 +142,7 @@ class Shapes(NamedTuple):
         return self.table[at if own is None else at.scatter(known.arg_true(), own)]
 
 
-@view("kernels")
+@view
 def shapes(trace: Trace) -> Shapes:
     """Return the launch shape of every kernel."""
     return Shapes(*row_numbers(trace.frame("kernels").select(SHAPE)))

@@ -154,7 +154,7 @@ class Lanes:
         return np.logical_and.outer(counts, self._other_kind())
 
 
-@view(of=[activity, queues])
+@view
 def lanes(trace: Trace) -> dict[int | None, Lanes]:
     """Return the work of each GPU, None for work of an unknown one."""
     work = activity(trace)

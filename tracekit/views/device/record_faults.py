@@ -27,7 +27,7 @@ class Overlaps(NamedTuple):
     time_ns: int
 
 
-@view(of=[activity, device_ids, queues])
+@view
 def stream_overlaps(trace: Trace) -> Overlaps:
     """Count rows whose duration overlaps all that follows on their stream.
 
@@ -57,7 +57,7 @@ class SharedGpu(NamedTuple):
     both_ns: int
 
 
-@view(of=[activity, queues])
+@view
 def shared_gpus(trace: Trace) -> tuple[SharedGpu, ...]:
     """Return the GPUs on which several processes worked, by index."""
     known = queues(trace).with_row_index("queue").drop_nulls(["gpu", "pid"])

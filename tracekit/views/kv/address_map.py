@@ -34,7 +34,7 @@ MOST_RUNS = 1_500
 _LAYER = ("pool", "gpu", "layer", "kind")
 
 
-@view(of=[kv_cache])
+@view
 def kv_map(trace: Trace) -> pl.DataFrame:
     """Return the contiguous runs of each layer's blocks when its pool is fullest.
 

@@ -65,7 +65,7 @@ class KvCache(NamedTuple):
     peaks: Mapping[int, int]
 
 
-@view("kernels")
+@view
 def kernel_devices(trace: Trace) -> pl.DataFrame:
     """Return the devices on which kernels ran, as processes number them.
 
@@ -75,7 +75,7 @@ def kernel_devices(trace: Trace) -> pl.DataFrame:
     return row_numbers(trace.frame("kernels").select("report", "pid", "device", "gpu"))[1]
 
 
-@view("cuda_devices", of=[markers, steps, kernel_devices])
+@view
 def kv_cache(trace: Trace) -> KvCache:
     """Return the KV cache as the markers of the trace state it; all frames empty without any."""
     built = build_records(markers(trace))
@@ -220,7 +220,7 @@ def named(rows: pl.DataFrame, cache: KvCache) -> pl.DataFrame:
     )
 
 
-@view(of=[kv_cache])
+@view
 def kv_layout(trace: Trace) -> pl.DataFrame:
     """Measure the cache over time.
 
@@ -295,7 +295,7 @@ _USAGE = pl.Schema(
 )
 
 
-@view(of=[kv_cache, kv_layout, markers])
+@view
 def kv_usage(trace: Trace) -> pl.DataFrame:
     """Return how full each pool is over time.
 

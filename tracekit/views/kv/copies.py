@@ -17,7 +17,7 @@ READ_AND_WRITE = 2
 GROWING, STATIC, MOVING = "growing cache", "static", "moving"
 
 
-@view(of=[kv_cache])
+@view
 def kv_chains(trace: Trace) -> pl.DataFrame:
     """Follow the memory of every cache that is stated as a whole, or whose blocks moved.
 
@@ -92,7 +92,7 @@ _CHAINS = pl.Schema(
 )
 
 
-@view(of=[kv_cache, steps, clock_spans])
+@view
 def kv_copies(trace: Trace) -> pl.DataFrame:
     """Compare the time that relocations take at least with the time of the steps they fall into.
 

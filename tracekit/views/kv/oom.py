@@ -123,7 +123,7 @@ _SCHEMA = {
 }
 
 
-@view("diagnostics", of=[marks])
+@view
 def oom_messages(trace: Trace) -> pl.DataFrame:
     """Return PyTorch's out-of-memory messages among NVTX marks and the profiler's own messages.
 

@@ -5,7 +5,7 @@ The kernels of one GPU are measured at a time: what is kept has a row a kernel n
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,6 @@ from tracekit.trace import Trace, view
 from tracekit.views.counters.metrics import (
     HIT_RATES,
     OCCUPANCY,
-    SAMPLED,
     dram,
     mean_over,
     metric_names,
@@ -83,7 +82,7 @@ def full_scale_of(values: NDArray[np.int64]) -> int:
     return HALF_SCALE if top == HALF_SCALE and at_top >= SAMPLES_AT_TOP else FULL_SCALE
 
 
-@view("gpu_metrics", of=[used_gpus, *SAMPLED])
+@view
 def hit_counters(trace: Trace) -> tuple[HitCounter, ...]:
     """Return the L2 hit-rate counter of each GPU that has one with any sample."""
     found = []
@@ -98,7 +97,7 @@ def hit_counters(trace: Trace) -> tuple[HitCounter, ...]:
 
 
 def _cells(trace: Trace, gpu: int, name: str) -> sampling.Cells:
-    edge = cast("sampling.Edge", trace.settings.get("sampling.edge", "leading"))
+    edge = trace.settings.sampling_edge
     return sampling.cells(*samples_of(trace, gpu, name), edge)
 
 
@@ -166,7 +165,7 @@ BINNED = pl.Schema(
 )
 
 
-@view("gpu_metrics", of=[hit_counters, activity, attribution, *SAMPLED])
+@view
 def kernel_hits(trace: Trace) -> KernelHits:
     """Return what the L2 hit-rate samples say about the kernels of sampled GPUs."""
     work, counters = activity(trace), hit_counters(trace)

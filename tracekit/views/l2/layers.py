@@ -44,7 +44,7 @@ LAYER_KV: tuple[Column, ...] = (
 """Columns of `kv_of_layers` beside gpu and layer."""
 
 
-@view(of=[kernel_hits, kv_cache])
+@view
 def kv_of_layers(trace: Trace) -> pl.DataFrame:
     """Measure the KV layout of each layer when half of its kernels had been launched.
 
@@ -101,7 +101,7 @@ def _kv_at(trace: Trace, times: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@view("diagnostics", "metric_names", of=[activity, used_gpus])
+@view
 def recording(trace: Trace) -> dict[str, int | str]:
     """Return what was sampled at all, what kept it away, and how to record the L2 hit rate.
 
@@ -110,7 +110,6 @@ def recording(trace: Trace) -> dict[str, int | str]:
         command (``nsys profile`` with the metric set that has the counter; "" when this chip's
         set is not known).
     """
-    n_metrics = trace.frame("metric_names")["name"].drop_nulls().n_unique()
     active = used_gpus(trace)
     used = [gpu for gpu in trace.gpus if gpu.index in active] or list(trace.gpus)
     chip = next((gpu.chip for gpu in used if gpu.chip), "")
@@ -122,11 +121,15 @@ def recording(trace: Trace) -> dict[str, int | str]:
         command = record_command(("kernels", "gpu_metrics"), version=version, extra=options)
     return {
         "n_kernels": int((activity(trace)["source"] == "kernel").sum()),
-        "n_metrics": n_metrics if trace.has("gpu_metrics") else 0,
+        "n_metrics": _n_metrics(trace) if trace.has("gpu_metrics") else 0,
         "blocked": "" if trace.has("gpu_metrics") else _blocked(trace),
         "chip": chip,
         "command": command,
     }
+
+
+def _n_metrics(trace: Trace) -> int:
+    return trace.frame("metric_names")["name"].drop_nulls().n_unique()
 
 
 def _blocked(trace: Trace) -> str:

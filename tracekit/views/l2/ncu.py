@@ -48,7 +48,7 @@ class Matched(NamedTuple):
         return int(self.kernels.filter(way)["time_ns"].sum()) / total if total else None
 
 
-@view("ncu_kernels")
+@view
 def profiled(trace: Trace) -> pl.DataFrame:
     """Return the profiled kernel executions.
 
@@ -82,7 +82,7 @@ def profiled(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view(of=[activity, attribution, kernel_names, profiled, shapes])
+@view
 def matched(trace: Trace) -> Matched:
     """Return the timeline beside Nsight Compute; without a timeline its table alone."""
     work = activity(trace).hstack(attribution(trace).select("layer", "launch_start_ns"))

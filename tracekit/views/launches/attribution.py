@@ -36,7 +36,7 @@ WAITS = pl.Schema(
 )
 
 
-@view("sync", "event_records", "runtime")
+@view
 def event_waits(trace: Trace) -> pl.DataFrame:
     """Return every wait of a stream for an event.
 
@@ -108,7 +108,7 @@ class _Launches(NamedTuple):
     elsewhere: NDArray[np.bool_]
 
 
-@view("runtime", of=[activity, device_ids, queues])
+@view
 def _calls(trace: Trace) -> _Calls:
     """The host call that launched each row of `activity`.
 
@@ -132,7 +132,7 @@ def _calls(trace: Trace) -> _Calls:
     return _Calls(row, thread, threads)
 
 
-@view("runtime", of=[_calls])
+@view
 def launching_calls(trace: Trace) -> NDArray[np.bool_]:
     """Return which host calls launched recorded device work; bool, a value a row of ``runtime``."""
     launched = np.zeros(trace.frame("runtime").height + 1, np.bool_)
@@ -151,7 +151,7 @@ def _places(rows: pl.DataFrame, table: pl.DataFrame, keys: list[str]) -> Int32:
     return found["_place"].fill_null(_NONE).to_numpy()
 
 
-@view("runtime", of=[_calls, range_scopes, range_threads])
+@view
 def _launches(trace: Trace) -> _Launches:
     """Look for the ranges around the calls: those are nearly in order of time, unlike the work."""
     calls, scopes, known = _calls(trace), range_scopes(trace), range_threads(trace)
@@ -208,7 +208,7 @@ def _picked(columns: pl.DataFrame, rows: Int32) -> pl.DataFrame:
     return columns[_or_null(rows)]
 
 
-@view("graph_nodes", of=[activity, device_ids, queues, range_scopes, range_threads])
+@view
 def _capture_layer(trace: Trace) -> pl.Series | None:
     """Layer of graph kernels, from the range that was open when their node was captured.
 
@@ -257,10 +257,7 @@ def _capture_layer(trace: Trace) -> pl.Series | None:
     return work.join(by_node, on=keys, how="left", maintain_order="left").get_column("layer")
 
 
-@view(
-    "runtime",
-    of=[_launches, _capture_layer, graph_replays, range_scopes, ranges, step_ranges],
-)
+@view
 def attribution(trace: Trace) -> pl.DataFrame:
     """Return where on the host each row of `activity` comes from.
 
@@ -295,7 +292,7 @@ def attribution(trace: Trace) -> pl.DataFrame:
     return _picked(calls, launches.call).hstack(around).hstack([said])
 
 
-@view(of=[activity, attribution, step_ranges])
+@view
 def steps(trace: Trace) -> pl.DataFrame:
     """Return the steps with the device time that each kept.
 

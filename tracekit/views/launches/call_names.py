@@ -35,7 +35,7 @@ class CallNames(NamedTuple):
         return [i for i, n in both if api_base_name(n) in names]
 
 
-@view("runtime", "strings")
+@view
 def call_names(trace: Trace) -> CallNames:
     """Return the distinct names of host calls."""
     ids = counted(trace.frame("runtime")["name_id"])["name_id"].drop_nulls()

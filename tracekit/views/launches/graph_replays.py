@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tracekit.model.kernels import ApiKind
 from tracekit.trace import Trace, view
-from tracekit.views.device.activity import activity, device_ids, identified, queues
+from tracekit.views.device.activity import activity, device_ids, identified
 from tracekit.views.launches.call_names import call_names
 
 __all__ = ["GROUP", "GraphReplays", "graph_launches", "graph_replays"]
@@ -44,7 +44,7 @@ class GraphReplays(NamedTuple):
     of_call: NDArray[np.int32]
 
 
-@view("runtime", of=[call_names])
+@view
 def graph_launches(trace: Trace) -> pl.DataFrame:
     """Return the calls that launch CUDA graphs.
 
@@ -59,7 +59,7 @@ def graph_launches(trace: Trace) -> pl.DataFrame:
     return found.drop("name_id").sort(*_THREAD, "start_ns", "call")
 
 
-@view("runtime", "graph_trace", of=[graph_launches, activity, device_ids, queues])
+@view
 def graph_replays(trace: Trace) -> GraphReplays:
     """Return the steps that replays of CUDA graphs are."""
     launches = graph_launches(trace)

@@ -21,7 +21,7 @@ from tracekit.views.launches.step_names import (
     step_source,
     step_tier,
 )
-from tracekit.views.nvtx.ranges import described, outer_first, range_stacks, ranges
+from tracekit.views.nvtx.ranges import described, outer_first_order, range_stacks, ranges
 
 __all__ = ["range_scopes", "range_threads", "step_provenance", "step_ranges"]
 
@@ -33,7 +33,7 @@ _NONE = -1
 Int32 = NDArray[np.int32]
 
 
-@view(of=[range_stacks])
+@view
 def range_threads(trace: Trace) -> pl.DataFrame:
     """Return the threads with NVTX rows.
 
@@ -44,7 +44,7 @@ def range_threads(trace: Trace) -> pl.DataFrame:
     return row_numbers(range_stacks(trace).select("report", "pid", "tid"))[1]
 
 
-@view("nvtx", of=[ranges, outer_first, range_stacks])
+@view
 def range_scopes(trace: Trace) -> pl.DataFrame:
     """Return the step and layer that each user range lies in.
 
@@ -64,7 +64,7 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
     of_library = table["domain_name"].str.contains(LIBRARY_DOMAINS).to_numpy()
     every = ranges(trace)
     stack = every["stack"].to_numpy()
-    at = outer_first(trace)
+    at = outer_first_order(trace)
     if of_library.any():
         at = at[~of_library[stack[at]]]
     user = every.select("start_ns", "end_ns", "text", "nvtx_row")[pl.Series("range", at)]
@@ -150,7 +150,7 @@ def _null_below_zero(name: str, values: Int32) -> pl.Series:
     return series.set(series < 0, None)
 
 
-@view(of=[ranges, range_stacks, range_scopes, graph_replays])
+@view
 def step_ranges(trace: Trace) -> pl.DataFrame:
     """Return the steps as the host ran them.
 
@@ -199,7 +199,7 @@ def _replays(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view(of=[step_ranges])
+@view
 def step_provenance(trace: Trace) -> float:
     """Return how surely the steps of the run are steps, 0..1; 0.6 without any."""
     sources = step_ranges(trace)["source"].unique()

@@ -16,7 +16,7 @@ CAPTURE = "capture"
 """Group of everything when there are no steps."""
 
 
-@view(of=[activity, attribution])
+@view
 def gpu_time_of_steps(trace: Trace) -> pl.DataFrame:
     """Return how long each step kept each of its GPUs.
 
@@ -42,14 +42,14 @@ def gpu_time_of_steps(trace: Trace) -> pl.DataFrame:
     return found.sort("step", "gpu", nulls_last=True)
 
 
-@view(of=[gpu_spans])
+@view
 def gpu_time_of_capture(trace: Trace) -> int:
     """Return the time from first to last work of each GPU, added up, ns."""
     spans = gpu_spans(trace)
     return int((spans["end_ns"] - spans["start_ns"]).sum())
 
 
-@view(of=[queues, clock_spans, steps])
+@view
 def step_time(trace: Trace) -> pl.DataFrame:
     """Return how long the steps of each process kept the device.
 

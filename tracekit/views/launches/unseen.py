@@ -21,7 +21,6 @@ _BEGIN = frozenset(
     {"cudaStreamBeginCapture", "cuStreamBeginCapture", "cudaStreamBeginCaptureToGraph"}
 )
 _END = frozenset({"cudaStreamEndCapture", "cuStreamEndCapture"})
-_WORK = (ApiKind.KERNEL_LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.MEMCPY)
 
 
 class UnseenWork(NamedTuple):
@@ -38,7 +37,7 @@ class UnseenWork(NamedTuple):
     time_ns: dict[ApiKind, int]
 
 
-@view("runtime", of=[call_names, launching_calls, queues])
+@view
 def unseen_work(trace: Trace) -> UnseenWork | None:
     """Count the calls that launch or copy and have no device record.
 
@@ -52,16 +51,15 @@ def unseen_work(trace: Trace) -> UnseenWork | None:
     known = queues(trace)
     if known.height and known["pid"].null_count() == known.height:
         return None
-    window = trace.settings.get("window_ns")
     usable = pl.repeat(True, calls.height, dtype=pl.Boolean, eager=True)
     if known.height:  # a call without an id cannot be matched with what was recorded
         usable = calls["correlation"].fill_null(0) != 0
-    if window is not None:
-        usable &= calls["start_ns"] >= window[0]
+    if trace.window_ns is not None:
+        usable &= calls["start_ns"] >= trace.window_ns[0]
     live = usable.to_numpy() & ~_captured(calls, names)
     launched = launching_calls(trace)
     found = UnseenWork({}, {}, {})
-    for kind in _WORK:
+    for kind in (ApiKind.KERNEL_LAUNCH, ApiKind.GRAPH_LAUNCH, ApiKind.MEMCPY):
         ids = names.ids(kind)
         if not ids:
             continue

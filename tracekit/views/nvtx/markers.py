@@ -50,7 +50,7 @@ def marker_schema(event: str) -> pl.Schema:
     return pl.Schema({**WHERE, **{key: key_dtype(key) for key in keys}})
 
 
-@view(of=(marks, ranges, range_stacks))
+@view
 def markers(trace: Trace) -> Mapping[str, pl.DataFrame]:
     """Decode every marker of the trace.
 

@@ -60,7 +60,7 @@ class _Entry(NamedTuple):
     signed: bool
 
 
-@view("nvtx", "nvtx_schema_entries")
+@view
 def payloads(trace: Trace) -> Payloads:
     """Return the decoded payloads of the NVTX rows of `trace`."""
     rows = trace.frame("nvtx").select("report", "domain", "payload")

@@ -19,14 +19,14 @@ __all__ = [
     "capture_end_ns",
     "described",
     "marks",
-    "outer_first",
+    "outer_first_order",
     "range_faults",
     "range_stacks",
     "ranges",
 ]
 
 
-@view("nvtx")
+@view
 def capture_end_ns(trace: Trace) -> int:
     """Return the last moment that NVTX knows of: capture length or last NVTX time, ns."""
     lengths = [r.duration_ns for r in trace.reports if r.duration_ns is not None]
@@ -58,20 +58,20 @@ class _Nvtx(NamedTuple):
 
     Attributes:
         ranges: Frame of `ranges`.
-        outer_first: uint32[k], rows of push/pop ranges, see `stacks.outer_first`.
+        order: uint32[k], rows of push/pop ranges, see `stacks.outer_first`.
         marks: Frame of `marks`.
         stacks: Frame of `range_stacks`.
         faults: See `range_faults`.
     """
 
     ranges: pl.DataFrame
-    outer_first: NDArray[np.uint32]
+    order: NDArray[np.uint32]
     marks: pl.DataFrame
     stacks: pl.DataFrame
     faults: RangeFaults
 
 
-@view("nvtx", "strings", of=[capture_end_ns])
+@view
 def _nvtx(trace: Trace) -> _Nvtx:
     rows, strings = trace.frame("nvtx"), trace.frame("strings")
     keys = rows.select("report", "pid", "tid", pl.col("domain").fill_null(0))
@@ -182,7 +182,7 @@ def _nested(rows: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.uint32]]:
 _STACKED = ("start_ns", "end_ns", "stack")
 
 
-@view(of=[_nvtx])
+@view
 def ranges(trace: Trace) -> pl.DataFrame:
     """Return the NVTX ranges.
 
@@ -196,13 +196,13 @@ def ranges(trace: Trace) -> pl.DataFrame:
     return _nvtx(trace).ranges
 
 
-@view(of=[_nvtx])
-def outer_first(trace: Trace) -> NDArray[np.uint32]:
+@view
+def outer_first_order(trace: Trace) -> NDArray[np.uint32]:
     """Return the rows of push/pop ranges by start; of equal starts the longest first; uint32."""
-    return _nvtx(trace).outer_first
+    return _nvtx(trace).order
 
 
-@view(of=[_nvtx])
+@view
 def range_stacks(trace: Trace) -> pl.DataFrame:
     """Return the threads and domains of NVTX rows.
 
@@ -213,7 +213,7 @@ def range_stacks(trace: Trace) -> pl.DataFrame:
     return _nvtx(trace).stacks
 
 
-@view(of=[_nvtx])
+@view
 def range_faults(trace: Trace) -> RangeFaults:
     """Count the NVTX rows and ranges that are not what they should be."""
     return _nvtx(trace).faults
@@ -230,7 +230,7 @@ def described(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     return of.hstack(rows.with_columns(pl.col("text").cast(pl.String)))
 
 
-@view(of=[_nvtx, range_stacks])
+@view
 def marks(trace: Trace) -> pl.DataFrame:
     """Return the NVTX marks.
 

@@ -12,7 +12,7 @@ from tracekit.views.launches.call_names import call_names
 from tracekit.views.launches.unseen import UnseenWork, unseen_work
 from tracekit.wording.numbers import duration
 
-__all__ = ["Capture", "capture", "capture_lines", "incomplete", "lost_records"]
+__all__ = ["Capture", "capture", "capture_lines", "incompleteness", "lost_records"]
 
 _LOST_FROM_FRAC, _LOST_FROM = 0.1, 3
 """Share and number of calls without a device record from which records must have been lost."""
@@ -70,7 +70,7 @@ class Capture(NamedTuple):
         return silent if silent >= max(_MOSTLY * self.length_ns, _SILENT_FROM_NS) else 0
 
 
-@view("runtime", of=[activity, activity_span, call_names])
+@view
 def capture(trace: Trace) -> Capture:
     """Return what the capture holds in all."""
     lengths = [r.duration_ns for r in trace.reports if r.duration_ns is not None]
@@ -94,8 +94,8 @@ def capture(trace: Trace) -> Capture:
     )
 
 
-@view(of=[activity, unseen_work])
-def incomplete(trace: Trace) -> str:
+@view
+def incompleteness(trace: Trace) -> str:
     """Return why the device activity cannot be complete, "" where nothing says so."""
     found = unseen_work(trace)
     if found is None or activity(trace).is_empty():

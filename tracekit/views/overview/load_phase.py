@@ -52,7 +52,7 @@ class LoadPhase(NamedTuple):
         )
 
 
-@view(of=[activity, clock_spans, steps])
+@view
 def load_phase(trace: Trace) -> LoadPhase | None:
     """Return the load phase; None where it takes no share worth saying, or is not known.
 

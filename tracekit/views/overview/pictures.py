@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tracekit.trace import Trace, View, view
 from tracekit.views.counters import metrics
 from tracekit.views.counters.metrics import Counter
-from tracekit.views.device.activity import OPAQUE, activity, identified, queues, used_gpus
+from tracekit.views.device.activity import OPAQUE, activity, identified, used_gpus
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.device.lanes import COMM_KINDS
 from tracekit.views.launches.attribution import attribution, steps
@@ -62,7 +62,7 @@ _FIRST_NS = 256
 _TRACK = ("gpu", "lane", "report", "pid", "context", "stream")
 
 
-@view(of=[activity, attribution, kernel_names, queues, steps])
+@view
 def timeline_work(trace: Trace) -> pl.DataFrame:
     """Return boxes of device work by GPU, lane and stream, and the steps' spans on the device.
 
@@ -165,7 +165,7 @@ def _resolution(track: NDArray[Any], start: NDArray[np.int64], end: NDArray[np.i
         resolution = max(_FIRST_NS, 2 * resolution)
 
 
-@view("gpu_metrics", of=[used_gpus, *metrics.SAMPLED])
+@view
 def timeline_samples(trace: Trace) -> pl.DataFrame:
     """Return sampled DRAM and NVLink use over time.
 

@@ -50,13 +50,7 @@ def scrubbed(text: str) -> str:
     return _PATH.sub("<path>", " ".join(text.split()))
 
 
-@view(
-    "diagnostics",
-    of=[
-        *(overview, activity, queues, attribution, range_faults, step_ranges),
-        *(shared_gpus, stream_overlaps),
-    ],
-)
+@view
 def quality(trace: Trace) -> tuple[Quality, ...]:
     """Return everything that makes the answer partial, worst first."""
     lines = [
@@ -75,11 +69,12 @@ def quality(trace: Trace) -> tuple[Quality, ...]:
 
 def _cut(trace: Trace) -> Iterator[Quality]:
     """Say that only the beginning of the run was read because the rest did not fit."""
-    if "cut" in trace.settings:
-        low, high, allowed = trace.settings["cut"]
+    if trace.memory.cut_ns is not None:
+        low, high = trace.memory.cut_ns
+        allowed_bytes = trace.memory.allowed_bytes or 0
         text = (
             f"only {moment(low)} to {moment(high)} was analysed: the whole run does not fit into"
-            f" {size(allowed)} of memory"
+            f" {size(allowed_bytes)} of memory"
         )
         yield Quality(Level.WARN, text, hint="allow more with --memory, or choose a --window")
 

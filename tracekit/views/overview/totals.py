@@ -15,7 +15,12 @@ from tracekit.views.device.activity import OPAQUE, WORK_KIND, activity, clock_sp
 from tracekit.views.keys import counted
 from tracekit.views.launches.attribution import attribution, steps
 from tracekit.views.launches.unseen import unseen_work
-from tracekit.views.overview.completeness import capture, capture_lines, incomplete, lost_records
+from tracekit.views.overview.completeness import (
+    capture,
+    capture_lines,
+    incompleteness,
+    lost_records,
+)
 from tracekit.views.overview.load_phase import load_phase
 from tracekit.views.strings import resolved
 from tracekit.wording.numbers import share
@@ -31,7 +36,7 @@ OPAQUE_WORTH_SAYING = 0.01
 UNCLASSIFIED_WORTH_SAYING = 0.10
 
 
-@view("runtime", "strings")
+@view
 def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     """Return how many host calls of each kind were recorded; empty when none were."""
     calls = counted(trace.frame("runtime")["name_id"])
@@ -48,13 +53,7 @@ def launch_counts(trace: Trace) -> dict[ApiKind, int]:
     return counts
 
 
-@view(
-    "overhead",
-    of=[
-        *(activity, attribution, capture, clock_spans, incomplete, launch_counts, load_phase),
-        *(queues, steps, unseen_work),
-    ],
-)
+@view
 def overview(trace: Trace) -> Overview:
     """Return the device's time account of the whole trace."""
     work = activity(trace)
@@ -81,7 +80,7 @@ def overview(trace: Trace) -> Overview:
         n_with_launch=work.height - int(unknown),
         n_steps=steps(trace).height,
         step_groups={g: (n, float(m)) for g, n, m in groups.iter_rows()},
-        incomplete=incomplete(trace),
+        incomplete=incompleteness(trace),
         capture_ns=capture(trace).length_ns,
         stalled_ns=capture(trace).waited_ns or capture(trace).silent_ns,
         nearly_empty=capture(trace).is_nearly_empty,

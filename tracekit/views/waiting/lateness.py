@@ -16,7 +16,7 @@ from tracekit.views.collectives.overlap import queued_kernels
 from tracekit.views.device.lanes import Lanes, lanes
 from tracekit.views.keys import row_numbers
 from tracekit.views.launches.attribution import attribution
-from tracekit.views.waiting.rank_waits import in_collective, rank_labels, waited_instances
+from tracekit.views.waiting.rank_waits import in_collective, rank_labels
 
 __all__ = ["HOST_LATE", "IDLE", "LATENESS", "QUEUED", "lateness"]
 
@@ -44,17 +44,7 @@ SHOWN_ROWS = 6
 """Weighty rows of a step group: so many over all ranks, but at least one a rank."""
 
 
-_VIEWS = (
-    attribution,
-    lanes,
-    matching,
-    waited_instances,
-    queued_kernels,
-    rank_labels,
-)
-
-
-@view(of=_VIEWS)
+@view
 def lateness(trace: Trace) -> pl.DataFrame:
     """Return what late ranks did that early ranks did not.
 

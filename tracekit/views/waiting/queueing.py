@@ -13,7 +13,7 @@ from tracekit.views.collectives.dependents import dependents, most_felt
 from tracekit.views.collectives.kernels import collectives
 from tracekit.views.collectives.matching import instances, last_starts
 from tracekit.views.collectives.overlap import MIN_LAG_NS, company_of, queued_kernels
-from tracekit.views.device.activity import activity, identified, queues
+from tracekit.views.device.activity import activity, identified
 from tracekit.views.device.lanes import lanes
 from tracekit.views.keys import row_numbers
 from tracekit.views.launches.attribution import attribution, steps
@@ -44,20 +44,7 @@ QUEUEING = pl.Schema(
 _BY = ["comm", "op", "partner", "dependency", "one_rank"]
 
 
-_VIEWS = (
-    activity,
-    attribution,
-    collectives,
-    queues,
-    dependents,
-    queued_kernels,
-    instances,
-    last_starts,
-    most_felt,
-)
-
-
-@view("sync", of=_VIEWS)
+@view
 def collective_lags(trace: Trace) -> pl.DataFrame:
     """Return the communication kernels whose start counts, one a matched collective.
 
@@ -69,7 +56,7 @@ def collective_lags(trace: Trace) -> pl.DataFrame:
     return _with_dependency(trace, _queued(trace))
 
 
-@view(of=[collective_lags, lanes, step_time, steps])
+@view
 def queueing(trace: Trace) -> pl.DataFrame:
     """Return how long collectives waited to start behind other work of their GPU.
 

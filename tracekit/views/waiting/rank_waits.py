@@ -68,7 +68,7 @@ SKEW = pl.Schema(
 """Columns of `skews`."""
 
 
-@view(of=[collectives])
+@view
 def rank_labels(trace: Trace) -> pl.DataFrame:
     """Return what to call each rank.
 
@@ -101,7 +101,7 @@ def rank_labels(trace: Trace) -> pl.DataFrame:
     )
 
 
-@view(of=[dependents, matching])
+@view
 def waiting_members(trace: Trace) -> pl.DataFrame:
     """Return the members of matched collectives with what something waited through.
 
@@ -116,7 +116,7 @@ def waiting_members(trace: Trace) -> pl.DataFrame:
     return members.hstack([felt]).with_columns(shorter)
 
 
-@view(of=[instances, steps, step_time, waiting_members])
+@view
 def waited_instances(trace: Trace) -> pl.DataFrame:
     """Return one row per matched collective: how long its ranks waited.
 
@@ -160,7 +160,7 @@ def in_collective(trace: Trace, members: pl.DataFrame, *columns: str) -> pl.Data
     return members.hstack(of[members["instance"]] if members.height else of.clear())
 
 
-@view(of=[waited_instances, waiting_members, rank_labels, step_time])
+@view
 def rank_waits(trace: Trace) -> pl.DataFrame:
     """Return how long each rank waited in its collectives, per step group.
 
@@ -196,7 +196,7 @@ def rank_waits(trace: Trace) -> pl.DataFrame:
     return found.cast(RANK_WAITS).sort(*_BY, "rank_id", nulls_last=True)
 
 
-@view(of=[waited_instances, step_time])
+@view
 def skews(trace: Trace) -> pl.DataFrame:
     """Return skew against transfer, per communicator, operation and step group.
 

@@ -41,22 +41,22 @@ def calls() -> Counter[str]:
 def views(calls: Counter[str]) -> dict[str, View]:
     """A chain: `last` and `other` call `middle`, which calls `first`."""
 
-    @view("kernels")
+    @view
     def first(trace: Trace) -> int:
         calls["first"] += 1
         return trace.frame("kernels").height
 
-    @view(of=[first])
+    @view
     def middle(trace: Trace) -> int:
         calls["middle"] += 1
         return first(trace) + 1
 
-    @view("runtime", of=[middle])
+    @view
     def last(trace: Trace) -> int:
         calls["last"] += 1
         return trace.frame("runtime").height + middle(trace)
 
-    @view("nvtx", of=[middle])
+    @view
     def other(trace: Trace) -> int:
         calls["other"] += 1
         return trace.frame("nvtx").height + middle(trace)
@@ -71,7 +71,7 @@ def trace(monkeypatch: pytest.MonkeyPatch) -> Trace:
 
 
 def _loads(trace: Trace) -> dict[str, int]:
-    return dict(trace._loader.loads)
+    return dict(trace.loader.loads)
 
 
 def test_without_a_plan_everything_is_computed_once(trace, views, calls):
@@ -82,56 +82,56 @@ def test_without_a_plan_everything_is_computed_once(trace, views, calls):
 
 
 def test_a_plan_computes_everything_once_and_keeps_only_what_is_asked_for(trace, views, calls):
-    trace.expect({"a": ([views["last"]], []), "b": ([views["other"]], [])})
+    trace.plan({"a": ([views["last"]], []), "b": ([views["other"]], [])})
     assert views["last"](trace) == 3
-    assert "kernels" not in trace._store.frames.names()
-    assert views["first"].name not in trace._store.views.names()
-    assert views["middle"].name in trace._store.views.names()
-    trace.done("a")
-    assert views["last"].name not in trace._store.views.names()
+    assert "kernels" not in trace._cache.frames.names()
+    assert views["first"].name not in trace._cache.views.names()
+    assert views["middle"].name in trace._cache.views.names()
+    trace.finish("a")
+    assert views["last"].name not in trace._cache.views.names()
     assert views["other"](trace) == 3
     assert calls == {"first": 1, "middle": 1, "last": 1, "other": 1}
     assert _loads(trace) == {"kernels": 1, "runtime": 1, "nvtx": 1}
 
 
-def test_what_was_let_go_of_is_computed_again(trace, views, calls):
-    trace.expect({"a": ([views["last"]], [])})
+def test_what_was_evicted_is_computed_again(trace, views, calls):
+    trace.plan({"a": ([views["last"]], [])})
     views["last"](trace)
     assert views["first"](trace) == 1
     assert calls["first"] == 2
     assert _loads(trace) == {"kernels": 2, "runtime": 1}
 
 
-def test_a_table_that_a_part_of_the_plan_reads_stays_until_the_part_is_done(trace, views):
-    trace.expect({"a": ([views["first"]], ["kernels"])})
+def test_a_table_that_a_part_of_the_plan_reads_stays_until_the_part_is_finished(trace, views):
+    trace.plan({"a": ([views["first"]], ["kernels"])})
     views["first"](trace)
-    assert "kernels" in trace._store.frames.names()
-    trace.done("a")
-    assert "kernels" not in trace._store.frames.names()
+    assert "kernels" in trace._cache.frames.names()
+    trace.finish("a")
+    assert "kernels" not in trace._cache.frames.names()
 
 
 def test_small_tables_stay(trace, views, monkeypatch):
     monkeypatch.setattr(kept, "SMALL_ROWS", 2)
-    trace.expect({"a": ([views["first"]], [])})
+    trace.plan({"a": ([views["first"]], [])})
     views["first"](trace)
-    assert "kernels" in trace._store.frames.names()
+    assert "kernels" in trace._cache.frames.names()
 
 
-def test_digesting_a_table_computes_its_views_and_lets_it_go(trace, views, calls):
-    trace.expect({"a": ([views["last"], views["other"]], [])})
-    trace.digest("runtime")
+def test_computing_the_readers_of_a_table_evicts_it(trace, views, calls):
+    trace.plan({"a": ([views["last"], views["other"]], [])})
+    trace.compute_readers_of("runtime")
     assert calls == {"first": 1, "middle": 1, "last": 1}
-    assert "runtime" not in trace._store.frames.names()
+    assert "runtime" not in trace._cache.frames.names()
 
 
 def test_samples_count_as_their_table(trace):
-    @view("gpu_metrics")
+    @view
     def sampled(trace: Trace) -> int:
         return trace.samples(["a"]).height
 
-    trace.expect({"a": ([sampled], [])})
+    trace.plan({"a": ([sampled], [])})
     assert sampled(trace) == 1
-    assert list(trace._store.frames._values) == []
+    assert list(trace._cache.frames._values) == []
 
 
 def test_threads_that_ask_for_one_view_compute_it_once(trace, views, calls):
@@ -146,10 +146,10 @@ def test_threads_that_ask_for_one_view_compute_it_once(trace, views, calls):
     assert calls == {"first": 1, "middle": 1, "last": 1, "other": 1}
 
 
-def test_a_view_cannot_read_what_it_does_not_declare(trace):
+def test_a_view_cannot_read_a_table_that_its_code_does_not_name(trace):
     @view("kernels")
     def sly(trace: Trace) -> pl.DataFrame:
-        return trace.frame("runtime")
+        return trace.frame("emitnur"[::-1])
 
     with pytest.raises(UndeclaredTableError, match="runtime is not declared"):
         sly(trace)
@@ -170,7 +170,7 @@ def test_somebody_is_told_how_many_rows_were_read(trace, monkeypatch):
     told: list[str] = []
     monkeypatch.setattr(model, "SMALL_ROWS", 1)
     monkeypatch.setattr(model, "perf_counter", iter([10.0, 10.5]).__next__)
-    trace.progress(told.append)
+    trace.report_progress(told.append)
     trace.frame("kernels")
     trace.frame("kernels")
     assert told == ["1 rows of kernels read, 0.0M rows/s"]
