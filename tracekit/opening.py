@@ -121,6 +121,7 @@ def _trace(run: Run, settings: Settings, memory: MemoryPlan) -> Trace:
         settings=settings,
         unreadable=run.unreadable,
         memory=memory,
+        window_ns=run.window_ns,
     )
 
 

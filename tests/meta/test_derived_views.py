@@ -163,6 +163,7 @@ def test_a_run_uses_what_was_derived(fixture_path, monkeypatch):
 _OTHER_COUNTERS = {"sampled", "gpu_metrics"}
 """`counter` reads counters that `sampled` does not hold; nothing needs one of those here."""
 NOT_IN_FIXTURES = {
+    "attribution": {"graph_replays"},
     "comm_facts": _OTHER_COUNTERS,
     "contention_groups": _OTHER_COUNTERS,
     "contention_windows": _OTHER_COUNTERS,
@@ -172,12 +173,15 @@ NOT_IN_FIXTURES = {
         *("attribution", "cpu_frames", "gap_rows", "host_calls", "idle_parts", "range_names"),
         "strings",
     },
+    "kernel_floor": {"gpu_metrics"},
     "kernel_hits": {"counters", "gpu_metrics"},
     "timelines": {"queues"},
     "kv_copies": {"clock_spans"},
     "l2_miss": {"matched"},
     "launch_facts": {"group_sizes"},
+    "overview": {"unseen_work"},
     "recording": {"diagnostics"},
+    "shared_gpus": {"activity"},
     "shared_time": _OTHER_COUNTERS,
     "timeline_samples": _OTHER_COUNTERS,
 }

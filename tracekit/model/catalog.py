@@ -192,6 +192,20 @@ _TABLES = (
         interval=True,
     ),
     _table(
+        "peer_copies",
+        "CUPTI_ACTIVITY_KIND_MEMCPY2",
+        (
+            *_DEVICE,
+            _f("bytes", I64, "bytes", "bytes"),
+            _f("copy_kind", I32, "copyKind"),
+            _f("graph_node", I64, "graphNodeId"),
+        ),
+        "one copy between devices; its rows are among those of `memcpy`",
+        _CUDA,
+        (GPU, PID),
+        interval=True,
+    ),
+    _table(
         "memset",
         "CUPTI_ACTIVITY_KIND_MEMSET",
         (*_DEVICE, _f("bytes", I64, "bytes", "bytes"), _f("graph_node", I64, "graphNodeId")),

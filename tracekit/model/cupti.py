@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["STREAM_WAIT_EVENT"]
+__all__ = ["PEER_TO_PEER", "STREAM_WAIT_EVENT"]
+
+PEER_TO_PEER = 10
+"""``copyKind`` of a copy between devices (CUPTI_ACTIVITY_MEMCPY_KIND_PTOP)."""
 
 STREAM_WAIT_EVENT = 2
 """``syncType`` of a stream that waits for an event (CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_...)."""

@@ -132,6 +132,12 @@ class Overview:
         n_with_launch: Device rows whose launching call was recorded.
         n_steps: Steps found.
         step_groups: Step group label to (count, median GPU span in ns).
+        incomplete: Why device records must be missing, so that idle time is not known; "" where
+            nothing says so.
+        capture_ns: Length of the longest capture; None when no file says.
+        stalled_ns: Time of the capture after the last device work that one host call fills, or in
+            which nothing was recorded; 0 where that is not most of the capture.
+        nearly_empty: Whether there is no device work to speak of in that time.
         perspective: Sentences that every reader needs first ("the GPU is idle 93% of ...").
     """
 
@@ -146,6 +152,10 @@ class Overview:
     n_with_launch: int
     n_steps: int
     step_groups: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    incomplete: str = ""
+    capture_ns: int | None = None
+    stalled_ns: int = 0
+    nearly_empty: bool = False
     perspective: tuple[str, ...] = ()
 
 

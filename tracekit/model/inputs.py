@@ -54,6 +54,7 @@ class Report:
         tables: Canonical tables present with at least one row: name to row count.
         present: Canonical tables present at all, also empty.
         notes: Provenance notes of the reader.
+        unread: Tables of device work that the catalog lacks: table of the file to row count.
         dropped: Invalid rows per canonical table: table to {reason: count}.
     """
 
@@ -71,6 +72,7 @@ class Report:
     tables: Mapping[str, int] = field(default_factory=dict)
     present: Collection[str] = ()
     notes: list[str] = field(default_factory=list)
+    unread: Mapping[str, int] = field(default_factory=dict)
     dropped: dict[str, dict[str, int]] = field(default_factory=dict)
 
     @property

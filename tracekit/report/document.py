@@ -37,6 +37,7 @@ _REASONS = {
     "has_blobs": "the file does not say",
     "utc_epoch_ns": "the file does not say",
     "duration_ns": "the file does not say",
+    "capture_ns": "the file does not say",
     "l2_bytes": "the file does not say",
     "memory_bytes": "the file does not say",
     "bandwidth_bytes_per_s": "the file does not say",

@@ -158,6 +158,7 @@ def _recorded(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"GPU time: {shares}"
     if steps := summary.step_line(diagnosis):
         yield f"steps: {steps}"
+    yield from (f"kernel: {line}" for line in summary.kernel_lines(diagnosis))
     words = {Level.CRITICAL: "DATA ERROR: ", Level.WARN: "DATA PARTIAL: "}
     lines = summary.quality_lines(diagnosis)
     yield from (f"{words.get(level, 'data: ')}{text}" for level, text in lines[:_MOST_LINES])

@@ -6,13 +6,15 @@ out. A format still escapes its own markup.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+import polars as pl
 
 from tracekit.model.diagnosis import Diagnosis, GpuTime
 from tracekit.model.finding import Finding, Level, Metric
 from tracekit.model.inputs import Report
-from tracekit.wording.names import printable, shorten
+from tracekit.wording.names import printable, short_name, shorten
 from tracekit.wording.numbers import (
     bounds,
     count,
@@ -33,6 +35,7 @@ __all__ = [
     "confidence",
     "faultless_line",
     "gpu_line",
+    "kernel_lines",
     "metric_cells",
     "place",
     "quality_lines",
@@ -78,9 +81,31 @@ def verdict(diagnosis: Diagnosis) -> str:
         return "No accelerator activity recorded: nothing about a GPU can be said."
     if diagnosis.worst in (Level.CRITICAL, Level.WARN):
         return f"Findings: {tally(diagnosis)}."
+    seen = diagnosis.overview
+    if diagnosis.worst is Level.OK and (seen.incomplete or seen.nearly_empty or seen.stalled_ns):
+        seen_part = "in what was recorded, which is not the whole run"
+        return f"No problem found {seen_part}: {tally(diagnosis)}."
     if diagnosis.worst is Level.OK:
-        return f"No problem found by the analyses that could judge: {tally(diagnosis)}."
+        said = [f"No problem found by the analyses that could judge: {tally(diagnosis)}."]
+        return " ".join([*_limits(diagnosis), *said])
     return "Nothing could be judged from this recording."
+
+
+def _limits(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield that a GPU spends most of its time at a limit of the hardware: nothing is wrong there.
+
+    Times are those of the frames of `kernel_floor`.
+    """
+    frames = diagnosis.frames.get("kernel_floor", {})
+    if not {"gpus", "classes"} <= frames.keys():
+        return
+    for gpu, span_ns in frames["gpus"].select("gpu", "span_ns").iter_rows():
+        own = frames["classes"].filter(pl.col("gpu") == gpu)
+        limited = own.filter(pl.col("verdict").str.starts_with("at the "))
+        if 2 * int(limited["time_ns"].sum()) > span_ns > 0:
+            first = limited.row(0, named=True)
+            used = max(first["dram_frac"] or 0.0, first["tensor_frac"] or 0.0)
+            yield f"GPU {gpu} is {first['verdict']}, {share(used)} of peak."
 
 
 def tally(diagnosis: Diagnosis) -> str:
@@ -98,10 +123,20 @@ def tally(diagnosis: Diagnosis) -> str:
 def gpu_line(diagnosis: Diagnosis, time: GpuTime) -> str:
     """Return how one GPU spent the time from first to last device activity."""
     names: dict[int | None, str] = {g.index: printable(g.name) for g in diagnosis.gpus}
+    if diagnosis.overview.nearly_empty:
+        length = duration(diagnosis.overview.capture_ns)
+        name = printable(names.get(time.gpu, ""))
+        work = f"{duration(time.busy_ns)} of work in a capture of {length}"
+        return f"{name + ': ' if name else ''}{work}"
     idle = f"idle {_part(time.idle_ns, time.span_ns)}"
-    if time.idle_in_profiler_ns:
+    if diagnosis.overview.incomplete:
+        idle = "idle not known, device records are missing"
+    elif time.idle_in_profiler_ns:
         idle += f" of which the profiler itself {duration(time.idle_in_profiler_ns)}"
-    parts = [f"busy {_part(time.busy_ns, time.span_ns)} of {duration(time.span_ns)}", idle]
+    busy = f"busy {_part(time.busy_ns, time.span_ns)}"
+    if diagnosis.overview.incomplete:
+        busy = f"busy at least {duration(time.busy_ns)}"
+    parts = [f"{busy} of {duration(time.span_ns)}", idle]
     if time.opaque_ns:
         parts.append(
             f"opaque graphs {share(time.opaque_ns / time.busy_ns)} of busy "
@@ -145,17 +180,40 @@ def _part(part_ns: int, whole_ns: int) -> str:
 
 
 def class_shares(diagnosis: Diagnosis, limit: int = 6) -> tuple[str, ...]:
-    """Return device time by class, largest first, the unclassified share always among them."""
+    """Return device time by class, largest first, the unclassified share always among them.
+
+    All shares are of one time, the summed durations of all device work.
+    """
     named = [c for c in diagnosis.overview.classes if c.kind != _UNCLASSIFIED]
     large = [c for c in named[:limit] if c.frac >= _SMALL_CLASS]
     out = [f"{printable(c.kind)} {share(c.frac)}" for c in large]
     if rest := named[len(large) :]:
         kinds = "1 more kind" if len(rest) == 1 else f"{len(rest)} more kinds"
         out.append(f"{kinds} {share(sum(c.frac for c in rest))}")
-    unclassified = diagnosis.overview.unclassified_frac
-    if unclassified is not None:
-        out.append(f"{_UNCLASSIFIED} {share(unclassified)} of kernel time")
+    if diagnosis.overview.unclassified_frac is not None:
+        unclassified = [c.frac for c in diagnosis.overview.classes if c.kind == _UNCLASSIFIED]
+        out.append(f"{_UNCLASSIFIED} {share(sum(unclassified))}")
     return tuple(out)
+
+
+def kernel_lines(diagnosis: Diagnosis, limit: int = 3) -> tuple[str, ...]:
+    """Return the kernels that take longest, whatever their class; nothing where none were listed.
+
+    Shares are of the same time as those of classes: the durations of all device work.
+    """
+    listed = diagnosis.frames.get("kernel_floor", {}).get("top_kernels")
+    whole_ns = sum(c.time_ns for c in diagnosis.overview.classes)
+    if listed is None or listed.is_empty() or not whole_ns:
+        return ()
+    by_name = listed.group_by("name", "kind", maintain_order=True)
+    rows = by_name.agg(pl.col("n").sum(), pl.col("time_ns").sum(), pl.col("median_ns").median())
+    rows = rows.sort(["time_ns", "name"], descending=[True, False]).head(limit)
+    return tuple(
+        f"{short_name(row['name'], _NAME)}: {share(row['time_ns'] / whole_ns)} of GPU time"
+        f" ({duration(row['time_ns'])}), {count(row['n'])}x, median {duration(row['median_ns'])}"
+        f" ({printable(row['kind'])})"
+        for row in rows.iter_rows(named=True)
+    )
 
 
 def step_line(diagnosis: Diagnosis) -> str:

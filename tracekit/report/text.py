@@ -322,6 +322,7 @@ def _head(page: Lines, diagnosis: Diagnosis, *, verbose: bool) -> None:
             ("Steps", summary.step_line(diagnosis)),
         )
     )
+    page.fields(("Kernel", line) for line in summary.kernel_lines(diagnosis))
     _quality(page, diagnosis, verbose=verbose)
 
 

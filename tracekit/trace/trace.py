@@ -49,6 +49,7 @@ class Trace:
         settings: Settings that every analysis shares.
         unreadable: Inputs that could not be used: name to reason.
         memory: How the run is brought into its memory budget.
+        window_ns: Half-open session time that events touch; None for all of it.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Trace:
         settings: Settings = Settings(),  # noqa: B008 - frozen
         unreadable: Mapping[str, str] | None = None,
         memory: MemoryPlan = MemoryPlan(),  # noqa: B008 - frozen
+        window_ns: tuple[int, int] | None = None,
     ) -> None:
         self.loader = loader
         self.reports = reports
@@ -72,6 +74,7 @@ class Trace:
         self.settings = settings
         self.unreadable: Mapping[str, str] = unreadable or {}
         self.memory = memory
+        self.window_ns = window_ns
         self._allowed = allowed
         self._cache = TraceCache()
 

@@ -17,6 +17,7 @@ from tracekit.analyses.kv_fragmentation.rules import (
     thresholds,
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
+from tracekit.views.launches.graph_replays import GROUP
 from tracekit.wording.numbers import ratio, share, size
 
 __all__ = ["copies", "out_of_memory", "usage"]
@@ -53,6 +54,7 @@ def copies(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fi
     worst = known.row(0, named=True) if known.height else None
     copy_frac = worst["copy_frac"] if worst else None
     stepped = worst is not None and worst["step_group"] is not None
+    replayed = worst is not None and worst["step_group"] == GROUP
     copied, new = int(chains["copied_bytes"].sum()), int(chains["new_bytes"].sum())
     yield Finding(
         id=f"kv_fragmentation/copies-{slug(group)}",
@@ -65,7 +67,7 @@ def copies(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fi
         confidence=Confidence(
             n=moves,
             n_hi=BLOCKS_FOR_SURE,
-            provenance=1.0 if stepped else NO_STEPS,
+            provenance=1.0 if stepped and not replayed else NO_STEPS,
             why="exact bytes; their time is a lower bound at peak memory bandwidth",
         ),
         advice=_PREALLOCATE if copy_frac is not None and copy_frac >= params.copy_warn_frac else "",

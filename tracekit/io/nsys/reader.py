@@ -18,6 +18,7 @@ import polars as pl
 from tracekit.errors import InputError
 from tracekit.io.source import Cells, Part, RowFilter, TableSource
 from tracekit.model.catalog import CATALOG, STRING_ID_BITS, CatalogTable, Field
+from tracekit.model.cupti import PEER_TO_PEER
 from tracekit.model.inputs import Report
 from tracekit.numerics.numbering import by_kind
 
@@ -113,6 +114,8 @@ def _frame(
 PID_SHIFT, ID_MASK = 24, 0xFFFFFF
 ABSURD_NS = 1 << 61
 """Times beyond 73 years of session time are damaged records, not events."""
+_ACTIVITY, _WORK_COLUMNS = "CUPTI_ACTIVITY_KIND_", {"start", "end", "deviceId"}
+"""What a table of device work is called, and columns without which a table is none."""
 NAME_IDS = ("name_id", "mangled_id", "short_id", "text_id", "json_text_id")
 _PACKED = {
     "_global_pid": {"pid": PID_SHIFT},
@@ -175,11 +178,15 @@ class ReportReader:
         Returns:
             The frame; empty when the table is absent.
         """
-        frame = self._load(canonical, where)
-        if canonical != "nvtx" or not self._markers:
-            return frame
+        parts = [self._load(canonical, where)]
+        if canonical == "nvtx":
+            parts += self._markers
+        elif canonical == "memcpy" and self.table_name("peer_copies") is not None:
+            peers = self._load("peer_copies", where)
+            kind = pl.col("copy_kind") if "copy_kind" in peers.columns else pl.lit(None, pl.Int32)
+            parts.append(peers.with_columns(kind.fill_null(PEER_TO_PEER).alias("copy_kind")))
         table = CATALOG[canonical].table
-        return pl.concat([table.conform(part) for part in (frame, *self._markers)])
+        return parts[0] if len(parts) == 1 else pl.concat([table.conform(p) for p in parts])
 
     def add_markers(self, rows: pl.DataFrame, note: str) -> None:
         """Add rows to the table ``nvtx`` that come from another file.
@@ -311,6 +318,7 @@ class ReportReader:
             tables={n: c for n, c in counts.items() if c},
             present=tuple(n for n, c in counts.items() if c is not None),
             notes=self._source.notes,
+            unread=self._unread(),
         )
         report.notes.extend(_schema_notes(report.schema_version))
         lost = sorted(self._damaged.items())
@@ -328,6 +336,16 @@ class ReportReader:
                 raise
             self._damaged[raw] = error.message
             return None
+
+    def _unread(self) -> dict[str, int]:
+        """Rows of tables of device work that no table of the catalog comes from."""
+        known = {source for entry in CATALOG.values() for source in entry.sources}
+        found = {}
+        for base, (_, raw) in sorted(self._newest.items()):
+            is_work = base.startswith(_ACTIVITY) and self._raw[raw].keys() >= _WORK_COLUMNS
+            if is_work and base not in known and (n := self._source.count(raw)):
+                found[raw] = n
+        return found
 
     def _scalar(self, raw: str, column: str) -> int | None:
         if column not in self._raw.get(raw, {}):

@@ -29,7 +29,7 @@ __all__ = [
 
 FOREVER_NS = 1 << 62
 _TIMES = ("start_ns", "end_ns", "t_ns")
-DEVICE_TABLES = ("kernels", "memcpy", "memset", "graph_trace")
+DEVICE_TABLES = ("kernels", "memcpy", "peer_copies", "memset", "graph_trace")
 _WINDOWED = frozenset({*DEVICE_TABLES, "nvtx", "gpu_metrics"})
 _FILTERED = frozenset({*DEVICE_TABLES, "nvtx", "runtime"})
 
@@ -251,6 +251,7 @@ def _gpu(index: int, row: dict[str, object]) -> Gpu:
 BYTES_PER_ROW = {
     "kernels": 100,
     "memcpy": 100,
+    "peer_copies": 100,
     "memset": 100,
     "graph_trace": 100,
     "runtime": 20,

@@ -186,6 +186,10 @@ class RedactedLoader:
         return frame.with_columns(pl.when(library).then("text").otherwise(hidden).alias("text"))
 
 
+_ACTIVITY = re.compile(r"CUPTI_ACTIVITY_KIND_[A-Z][A-Z0-9_]{0,30}")
+"""Table names that are NVIDIA's."""
+
+
 def redacted_report(report: Report) -> Report:
     """Return what may be said of an input: versions and counts, no file name, no date.
 
@@ -199,6 +203,7 @@ def redacted_report(report: Report) -> Report:
         graph_trace=report.graph_trace if report.graph_trace in {"graph", "node"} else "",
         utc_epoch_ns=None,
         notes=[],
+        unread={t: n for t, n in report.unread.items() if _ACTIVITY.fullmatch(t)},
     )
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Followers",
     "counted",
     "followed",
+    "reaching_over",
     "rows_beside",
     "sides",
     "waited_since",
@@ -326,3 +327,38 @@ def followed(
     at = rows[place]
     then = np.append(rows, -1)[place + 1]
     return at, np.where(queue[then] == queue[at], then, -1)
+
+
+@compiled(f"Tuple((int64, int64))({_RO}, {_RO}, ro(uint32[::1]), int64)")
+def _reaching_over(s: Int64, e: Int64, queue: UInt32, n_queues: int) -> tuple[int, int]:
+    """`reaching_over` in one pass: each queue keeps its last two rows."""
+    last, before = np.full(n_queues, -1, np.int64), np.full(n_queues, -1, np.int64)
+    n, time = 0, 0
+    for i in range(s.size):
+        q = queue[i]
+        if before[q] >= 0 and e[before[q]] > s[i]:
+            n += 1
+            time += e[before[q]] - s[last[q]]
+        before[q], last[q] = last[q], i
+    return n, time
+
+
+@accelerated(_reaching_over)
+def reaching_over(s: Int64, e: Int64, queue: UInt32, n_queues: int) -> tuple[int, int]:
+    """Count the rows that last beyond the beginning of the one after the next in their queue.
+
+    Args:
+        s: int64[n], ns, ascending within each queue.
+        e: int64[n], ns.
+        queue: uint32[n].
+        n_queues: Number of queues.
+
+    Returns:
+        How many, and for how long they last beyond the beginning of their next one, summed, ns.
+    """
+    n, time = 0, 0
+    for one in range(n_queues):
+        start, end = s[queue == one], e[queue == one]
+        over = np.flatnonzero(end[:-2] > start[2:])
+        n, time = n + over.size, time + int((end[over] - start[over + 1]).sum())
+    return n, time

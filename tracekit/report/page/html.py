@@ -189,6 +189,7 @@ def _recorded(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     steps = summary.step_line(diagnosis)
     shares = ", ".join(summary.class_shares(diagnosis))
     rows += [(k, v) for k, v in (("Steps", steps), ("GPU time", shares)) if v]
+    rows += [("Kernel", line) for line in summary.kernel_lines(diagnosis)]
     rows += [(f"SHA-256 of report {r.index}", printable(r.sha256)) for r in diagnosis.reports]
     for name, value in sorted(diagnosis.provenance.items()):
         if value not in (None, "", {}):

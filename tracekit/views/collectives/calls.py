@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tracekit.numerics import numbering, stacks
 from tracekit.trace import Trace, view
+from tracekit.views.collectives.groups import BOUNDARIES, with_groups
 from tracekit.views.device.activity import activity, device_ids, identified
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.keys import looked_up, row_numbers
@@ -40,7 +41,6 @@ _CALL = (
     r"^p?nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll"
     r"|Gather|Scatter|Send|Recv)$"
 )
-_BOUNDARIES = {"start": "GroupStart", "end": "GroupEnd"}
 _OP_NAMES = {"Bcast": "Broadcast", "AllToAll": "AlltoAll"}
 DTYPES = {
     "int8": "i8",
@@ -86,7 +86,7 @@ def host_calls(trace: Trace) -> pl.DataFrame:
         start.
     """
     # In the order of their names.
-    return _with_groups(pl.concat([_in_order(_marker_calls(trace)), _in_order(_nccl_calls(trace))]))
+    return with_groups(pl.concat([_in_order(_marker_calls(trace)), _in_order(_nccl_calls(trace))]))
 
 
 def _in_order(calls: pl.DataFrame) -> pl.DataFrame:
@@ -158,10 +158,10 @@ def _marker_calls(trace: Trace) -> pl.DataFrame:
     """
     calls = markers(trace)["COLL"].drop_nulls("end_ns").rename({"t_ns": "start_ns"})
     calls = calls.with_columns(pl.col("op").replace(_OP_NAMES).fill_null("unknown").alias("what"))
-    marks = markers(trace)["GROUP"].filter(pl.col("event").is_in(list(_BOUNDARIES)))
+    marks = markers(trace)["GROUP"].filter(pl.col("event").is_in(list(BOUNDARIES)))
     marks = marks.filter((pl.col("event") == "end") | (pl.col("rc").fill_null(0) == 0))
     marks = marks.with_columns(
-        pl.col("event").replace(_BOUNDARIES).alias("what"),
+        pl.col("event").replace(BOUNDARIES).alias("what"),
         pl.col("t_ns").alias("start_ns"),
         pl.col("t_ns").alias("end_ns"),
     )
@@ -187,32 +187,6 @@ def _marker_calls(trace: Trace) -> pl.DataFrame:
         "nranks",
         "rank",
     )
-
-
-def _with_groups(calls: pl.DataFrame) -> pl.DataFrame:
-    """Number the outermost group that each call lies in; nested group calls share it."""
-    if not calls["what"].is_in(list(_BOUNDARIES.values())).any():
-        return calls.with_columns(pl.lit(None, pl.Int64).alias("group"))
-    over = ["source", "thread"]
-    step = (
-        pl.when(pl.col("what") == "GroupStart")
-        .then(1)
-        .when(pl.col("what") == "GroupEnd")
-        .then(-1)
-        .otherwise(0)
-    )
-    calls = calls.with_columns(step.cast(pl.Int64).alias("_step"))
-    calls = calls.with_columns(pl.col("_step").cum_sum().over(over).alias("_after"))
-    # A capture that began inside a group has an end without a start: count from the lowest level.
-    floor = pl.min_horizontal(pl.col("_after").cum_min().over(over), 0)
-    calls = calls.with_columns((pl.col("_after") - floor).alias("_depth"))
-    opens = (pl.col("_step") == 1) & (pl.col("_depth") == 1)
-    number = opens.cast(pl.Int64).cum_sum()
-    closes = (pl.col("_step") == -1) & (pl.col("_depth") == 0)
-    grouped = (pl.col("_depth") > 0) | (closes & (pl.col("_after") == floor))
-    began = opens.cast(pl.Int64).cum_sum().over(over) > 0
-    group = pl.when(grouped & began).then(number).alias("group")
-    return calls.with_columns(group).drop("_step", "_after", "_depth")
 
 
 def call_of(
@@ -441,7 +415,7 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     """
     calls = host_calls(trace)
     if found["group"].null_count() == found.height:
-        return found.select(*_FIELDS, fused_group=pl.lit(value=False))
+        return found.select(*map(_unless_boundary, _FIELDS), fused_group=pl.lit(value=False))
     ending = pl.col("what") == "GroupEnd"
     rows = found.with_row_index("_row").with_columns(
         pl.when(ending).then("group").alias("_group"),
@@ -464,7 +438,7 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     return rows.select(
         *(
             pl.when(pl.col("_group").is_null())
-            .then(name)
+            .then(_unless_boundary(name))
             .when(one_each)
             .then(f"c_{name}")
             .otherwise(shared.then(f"g_{name}") if name == "bytes" else pl.col(f"g_{name}"))
@@ -473,6 +447,12 @@ def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
         ),
         fused.fill_null(value=False).alias("fused_group"),
     )
+
+
+def _unless_boundary(name: str) -> pl.Expr:
+    """A field of a call; null where the call is the boundary of a group whose calls are unknown."""
+    boundary = pl.col("what").is_in(list(BOUNDARIES.values())).fill_null(value=False)
+    return pl.when(~boundary).then(name).alias(name)
 
 
 def _prefixed(prefix: str) -> list[pl.Expr]:

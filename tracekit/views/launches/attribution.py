@@ -14,10 +14,19 @@ from tracekit.numerics import numbering, stacks
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids, identified, queues
 from tracekit.views.keys import row_numbers
+from tracekit.views.launches.graph_replays import graph_replays
 from tracekit.views.launches.step_ranges import range_scopes, range_threads, step_ranges
 from tracekit.views.nvtx.ranges import ranges
 
-__all__ = ["REASON", "HostCalls", "attribution", "event_waits", "host_calls", "steps"]
+__all__ = [
+    "REASON",
+    "HostCalls",
+    "attribution",
+    "event_waits",
+    "host_calls",
+    "launching_calls",
+    "steps",
+]
 
 _CALL = ["report", "pid", "correlation"]
 _RECORD = ["report", "pid", "event_sync"]
@@ -129,6 +138,14 @@ def host_calls(trace: Trace) -> HostCalls:
         (thread, of_thread, _ids(calls["correlation"])),
     )
     return HostCalls(row, thread, threads)
+
+
+@view
+def launching_calls(trace: Trace) -> NDArray[np.bool_]:
+    """Return which host calls launched recorded device work; bool, a value a row of ``runtime``."""
+    launched = np.zeros(trace.frame("runtime").height + 1, np.bool_)
+    launched[host_calls(trace).of_work] = True  # The last one stands for no call.
+    return launched[:-1]
 
 
 def _ids(correlation: pl.Series) -> NDArray[np.uint32]:
@@ -264,11 +281,14 @@ def attribution(trace: Trace) -> pl.DataFrame:
     """
     launches, scopes = _launches(trace), range_scopes(trace)
     calls = trace.frame("runtime").select(launch_start_ns="start_ns", launch_tid="tid")
-    numbers = step_ranges(trace)
+    numbers = step_ranges(trace).drop_nulls("range")
     step = np.full(ranges(trace).height + 1, _NONE, np.int32)
     step[numbers["range"].to_numpy()] = numbers["step"].to_numpy()
     own = _or_null(step[scopes["step_range"].fill_null(_NONE).to_numpy()]).alias("step")
     around = _picked(scopes.select("range", own, "layer"), launches.inside)
+    if numbers.is_empty() and step_ranges(trace).height:
+        replay = _taken(graph_replays(trace).of_call, launches.call)
+        around = around.with_columns(_or_null(replay).alias("step"))
     captured = _capture_layer(trace)
     if captured is not None:
         layer = captured.zip_with(captured.is_not_null(), around["layer"])

@@ -13,15 +13,19 @@ from tracekit.model.nvtx import LIBRARY_DOMAINS
 from tracekit.numerics import stacks
 from tracekit.trace import Trace, view
 from tracekit.views.keys import row_numbers
+from tracekit.views.launches.graph_replays import GROUP, graph_replays
+from tracekit.views.launches.step_names import (
+    PROVENANCE,
+    SOURCE,
+    step_group,
+    step_source,
+    step_tier,
+)
 from tracekit.views.nvtx.ranges import described, outer_first_order, range_stacks, ranges
 
-__all__ = ["STEP_TEXT", "range_scopes", "range_threads", "step_ranges"]
+__all__ = ["range_scopes", "range_threads", "step_provenance", "step_ranges"]
 
-STEP_TEXT = r"(?i)\b(step|iter|iteration)\b[ =:#]*\d+"
-"""Range texts that name a step when no explicit step marker exists."""
-_STEP_NUMBER = r"(?i)\b(step|iter|iteration)\b([ =:#]*)\d+"
 _LAYER_TEXT = r"(?i)\blayer[ =:]*(\d+)"
-_STEP_MARKERS = re.compile(r"^(STEP\b|tk\.step$)").pattern
 _LAYER_MARKERS = re.compile(r"^(LAYER\b|tk\.layer$)").pattern
 
 
@@ -46,8 +50,8 @@ def range_scopes(trace: Trace) -> pl.DataFrame:
 
     Only push/pop ranges outside the domains of libraries count, nested per thread across domains.
     A step is an explicit marker (``STEP ...`` or ``tk.step``) when the report of that process has
-    any, else the outermost range whose text reads like ``step 12``. A layer is the nearest
-    enclosing range that names one.
+    any, else the outermost range whose text reads like ``step 12`` or is what a framework writes
+    (`tracekit.views.step_names`). A layer is the nearest enclosing range that names one.
 
     Returns:
         Frame of range UInt32 (row in `ranges`), thread Int32 (row of `range_threads`), start_ns
@@ -100,12 +104,10 @@ class _Said(NamedTuple):
 
     def is_step(self, process: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Whether each range is a step; process: uint32[n], the process of each range."""
-        marked = self._column("marked")[self.code]
-        explicit = np.zeros(int(process.max(initial=0)) + 1, np.bool_)
-        explicit[process[marked]] = True
-        found: NDArray[np.bool_] = np.where(
-            explicit[process], marked, self._column("looks")[self.code]
-        )
+        tier = self._column("tier")[self.code]
+        highest = np.zeros(int(process.max(initial=0)) + 1, np.int8)
+        np.maximum.at(highest, process, tier)
+        found: NDArray[np.bool_] = (tier > 0) & (tier == highest[process])
         return found
 
     def layer(self, int64: pl.Series, nvtx_row: NDArray[np.uint32]) -> Int32:
@@ -131,14 +133,13 @@ def _read(texts: pl.Series) -> _Said:
 
 
 def _meanings(texts: pl.Series) -> pl.DataFrame:
-    """Whether texts mark or look like a step, and the layer that they name."""
+    """How surely texts name a step, and the layer that they name."""
     text = pl.col("text")
     named = text.str.extract(_LAYER_TEXT).cast(pl.Int32, strict=False)
     in_marker = text.str.extract(r"\blayer=(\d+)").cast(pl.Int32, strict=False)
     is_marker = text.str.contains(_LAYER_MARKERS)
     return texts.to_frame("text").select(
-        text.str.contains(_STEP_MARKERS).alias("marked"),
-        text.str.contains(STEP_TEXT).alias("looks"),
+        step_tier(text).alias("tier"),
         (is_marker & in_marker.is_null()).alias("by_payload"),
         pl.when(is_marker).then(in_marker).otherwise(named).fill_null(_NONE).alias("layer"),
     )
@@ -151,24 +152,23 @@ def _null_below_zero(name: str, values: Int32) -> pl.Series:
 
 @view
 def step_ranges(trace: Trace) -> pl.DataFrame:
-    """Return the step ranges themselves.
+    """Return the steps as the host ran them.
+
+    Where no range of the run names a step, replays of CUDA graphs are the steps.
 
     Returns:
-        Frame of step UInt32 (0, 1, ... by report, start and range), range UInt32, report UInt16,
-        pid UInt32, tid UInt32, label String, group String (label with its number as N), start_ns
-        Int64, end_ns Int64 (host range, clamped if it never closed).
+        Frame of step UInt32 (0, 1, ... by report, start and range), range UInt32 (null for a
+        replay), report UInt16, pid UInt32, tid UInt32, label String, group String (label without
+        what differs from step to step), source Enum `SOURCE`, start_ns Int64, end_ns Int64 (host
+        range, clamped if it never closed).
     """
     scopes = range_scopes(trace)
     at = scopes.filter(pl.col("step_range") == pl.col("range"))["range"]
+    if at.is_empty():
+        return _replays(trace)
     rows = described(trace, ranges(trace)[at]).with_columns(at)
     rows = rows.sort("report", "start_ns", "range")
     text = pl.col("text")
-    phase = text.str.extract(r"\bphase=(\w+)")
-    group = (
-        pl.when(text.str.contains(_STEP_MARKERS))
-        .then(pl.concat_str(pl.lit("step=N"), pl.format(" phase={}", phase), ignore_nulls=True))
-        .otherwise(text.str.replace(_STEP_NUMBER, "${1}${2}N"))
-    )
     return rows.with_row_index("step").select(
         pl.col("step").cast(pl.UInt32),
         "range",
@@ -176,7 +176,31 @@ def step_ranges(trace: Trace) -> pl.DataFrame:
         "pid",
         "tid",
         text.alias("label"),
-        group.alias("group"),
+        step_group(text).alias("group"),
+        step_source(text).alias("source"),
         "start_ns",
         "end_ns",
     )
+
+
+def _replays(trace: Trace) -> pl.DataFrame:
+    rows = graph_replays(trace).steps.with_row_index("step")
+    return rows.select(
+        pl.col("step").cast(pl.UInt32),
+        pl.lit(None, pl.UInt32).alias("range"),
+        "report",
+        "pid",
+        "tid",
+        pl.format("{} {}", pl.lit(GROUP), "step").alias("label"),
+        pl.lit(GROUP).alias("group"),
+        pl.lit(GROUP).cast(SOURCE).alias("source"),
+        "start_ns",
+        "end_ns",
+    )
+
+
+@view
+def step_provenance(trace: Trace) -> float:
+    """Return how surely the steps of the run are steps, 0..1; 0.6 without any."""
+    sources = step_ranges(trace)["source"].unique()
+    return min((PROVENANCE[source] for source in sources), default=PROVENANCE[GROUP])

@@ -9,10 +9,13 @@ from tracekit.model.diagnosis import Quality
 from tracekit.model.finding import Level
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, queues
+from tracekit.views.device.record_faults import shared_gpus, stream_overlaps
 from tracekit.views.launches.attribution import attribution
+from tracekit.views.launches.graph_replays import GROUP
+from tracekit.views.launches.step_ranges import step_ranges
 from tracekit.views.nvtx.ranges import range_faults
 from tracekit.views.overview.totals import UNCLASSIFIED_WORTH_SAYING, overview
-from tracekit.wording.numbers import moment, share, size
+from tracekit.wording.numbers import duration, moment, share, size
 
 __all__ = ["quality", "scrubbed"]
 
@@ -57,6 +60,8 @@ def quality(trace: Trace) -> tuple[Quality, ...]:
         *_names(trace),
         *_nvtx(trace),
         *_launches(trace),
+        *_steps(trace),
+        *_device(trace),
     ]
     lines += [Quality(Level.OK, n) for n in sorted({n for r in trace.reports for n in r.notes})]
     return tuple(sorted(lines, key=lambda q: _RANK[q.level]))
@@ -163,3 +168,55 @@ def _launches(trace: Trace) -> Iterator[Quality]:
             " launched by another thread than the one with the open range"
         )
         yield Quality(Level.OK, text, others)
+
+
+def _steps(trace: Trace) -> Iterator[Quality]:
+    """Say that steps are a guess."""
+    source = step_ranges(trace)["source"]
+    replays = int((source == GROUP).sum())
+    if replays:
+        text = f"no range marks a step: {replays} replays of CUDA graphs are taken for steps"
+        hint = "mark steps with NVTX ranges such as 'step 12' to be sure"
+        yield Quality(Level.OK, text, replays, hint)
+    elif (functions := int((source == "function").sum())) > 0:
+        text = f"no range names a step: {functions} ranges of a function that runs once a step are"
+        yield Quality(Level.OK, f"{text} taken for steps", functions)
+
+
+def _device(trace: Trace) -> Iterator[Quality]:
+    """Say what is wrong with device records, and which GPUs processes share."""
+    if incomplete := overview(trace).incomplete:
+        hint = "record again: another profiler, missing permission or a full buffer loses records"
+        yield Quality(Level.WARN, incomplete, hint=hint)
+    for report in trace.reports:
+        for table, n in sorted(report.unread.items()):
+            text = f"{table}: {n} rows of device work in a table that is not read"
+            yield Quality(Level.WARN, f"{text}; busy time is a lower bound", n)
+    launched = attribution(trace)["launch_start_ns"]
+    inverted = int((activity(trace)["start_ns"] < launched).sum())
+    if inverted:
+        which = _records(inverted, "begin")
+        text = f"{which} before the call that launched them: clocks differ"
+        yield Quality(Level.WARN, f"{text}, and times between host and device are wrong", inverted)
+    over = stream_overlaps(trace)
+    if over.n:
+        text = (
+            f"{_records(over.n, 'overlap')} more than the neighbour on one stream, by"
+            f" {duration(over.time_ns)}: damaged durations; busy time and shares are too large"
+        )
+        yield Quality(Level.WARN, text, over.n)
+    for shared in shared_gpus(trace):
+        pids = ", ".join(map(str, shared.pids))
+        text = f"{len(shared.pids)} processes share GPU {shared.gpu} (pids {pids})"
+        if not shared.both_ns:
+            yield Quality(Level.OK, f"{text}, never at the same time", len(shared.pids))
+            continue
+        text += (
+            f" and have work on it at once for {duration(shared.both_ns)}: they are time-sliced,"
+            " or run under MPS, and kernels take longer than alone"
+        )
+        yield Quality(Level.WARN, text, len(shared.pids))
+
+
+def _records(n: int, verb: str) -> str:
+    return f"1 device record {verb}s" if n == 1 else f"{n:,} device records {verb}"

@@ -14,6 +14,14 @@ from tracekit.trace import Trace, view
 from tracekit.views.device.activity import OPAQUE, WORK_KIND, activity, clock_spans, queues
 from tracekit.views.keys import counted
 from tracekit.views.launches.attribution import attribution, steps
+from tracekit.views.launches.unseen import unseen_work
+from tracekit.views.overview.completeness import (
+    capture,
+    capture_lines,
+    incompleteness,
+    lost_records,
+)
+from tracekit.views.overview.load_phase import load_phase
 from tracekit.views.strings import resolved
 from tracekit.wording.numbers import share
 
@@ -72,8 +80,12 @@ def overview(trace: Trace) -> Overview:
         n_with_launch=work.height - int(unknown),
         n_steps=steps(trace).height,
         step_groups={g: (n, float(m)) for g, n, m in groups.iter_rows()},
+        incomplete=incompleteness(trace),
+        capture_ns=capture(trace).length_ns,
+        stalled_ns=capture(trace).waited_ns or capture(trace).silent_ns,
+        nearly_empty=capture(trace).is_nearly_empty,
     )
-    return Overview(**{**vars(base), "perspective": tuple(_perspective(base))})
+    return Overview(**{**vars(base), "perspective": tuple(_perspective(trace, base))})
 
 
 def _by_gpu(work: pl.DataFrame) -> list[tuple[int | None, pl.DataFrame]]:
@@ -165,27 +177,31 @@ def _classes(work: pl.DataFrame) -> tuple[ClassShare, ...]:
     return tuple(sorted(found, key=lambda c: (-c.time_ns, c.kind)))
 
 
-def _perspective(o: Overview) -> list[str]:
+def _perspective(trace: Trace, o: Overview) -> list[str]:
     if not o.has_device_activity:
         said = "no accelerator activity recorded"
-        if o.n_launches:
+        if lost := lost_records(unseen_work(trace)):
             said = (
-                f"{o.n_launches} kernel launches on the host but 0 device records: the capture lost"
+                f"{lost} on the host but 0 device records: the capture lost"
                 " them (another profiler held CUPTI, missing permission, or the capture ended"
                 " before the flush)"
             )
-        return [said]
-    lines = []
+        return [said, *capture_lines(capture(trace))]
+    lines = list(capture_lines(capture(trace)))
+    if o.incomplete:
+        lines.append(f"{o.incomplete}; how long the GPU was idle is not known")
     for g in o.gpus:
         name = "an unidentified GPU" if g.gpu is None else g.label
         if g.opaque_ns > OPAQUE_WORTH_SAYING * g.busy_ns:
             lines.append(_opaque_line(name, g))
-        if g.idle_ns > IDLE_WORTH_SAYING * g.span_ns:
+        if g.idle_ns > IDLE_WORTH_SAYING * g.span_ns and not o.incomplete:
             lines.append(
                 f"{name} is busy {share(g.busy_ns / g.span_ns)} of the span and idle"
                 f" {share(g.idle_ns / g.span_ns)}: it mostly waits for the host, so look there"
                 " first"
             )
+    if (load := load_phase(trace)) is not None:
+        lines.append(load.words())
     if o.unclassified_frac is not None and o.unclassified_frac > UNCLASSIFIED_WORTH_SAYING:
         lines.append(
             f"{share(o.unclassified_frac)} of kernel time has names that no rule classifies:"
