@@ -89,7 +89,7 @@ def caveats(row: dict[str, Any]) -> tuple[str, ...]:
     if row["verdict"] in (Limit.LATENCY, Limit.UNKNOWN):
         return ()
     found = [
-        "Only samples that lie at least 90% inside these kernels count; what runs at the same"
+        "Only samples that lie to nine tenths inside these kernels count; what runs at the same"
         " time on other streams is in them too."
     ]
     if row["bound_ns"] is not None and row["verdict"] in (Limit.DRAM, Limit.NEAR_DRAM):
