@@ -97,3 +97,28 @@ def test_top_kernels_stand_in_text_and_json(fixture_path):
     name = top["name"][0]
     assert f"{name}: 79.2% of GPU time" in " ".join(text.render(d, width=200).split())
     assert document(d)["frames"]["kernel_floor"]["top_kernels"]["columns"]["name"][0] == name
+
+
+def test_a_run_at_the_dram_limit_is_fine(fixture_path):
+    d = analyze([fixture_path("dram_saturated")], only=["kernel_floor"])
+    row = _class(d, "elementwise")
+    assert (row["n_pure"], _pct(row)) == (727, (44.2, 44.2, 0.0, 99.3))
+    (finding,) = d.findings
+    assert (finding.level, finding.confidence.label) == (Level.OK, "high")
+    assert finding.title.startswith(
+        "at the DRAM limit: 88.4% of peak bandwidth (read 44.2%, write 44.2%) in elementwise"
+    )
+    assert row["bound_ns"] == pytest.approx(row["time_ns"] * (1 - row["dram_frac"] / 0.94))
+
+
+def test_kernels_at_a_limit_that_fill_little_of_the_span_say_so(fixture_path):
+    d = analyze([fixture_path("sync_copy")], only=["kernel_floor"])
+    (finding,) = d.findings
+    assert finding.title.startswith("tensor cores 90.0% busy: at the limit in gemm kernels")
+    assert finding.title.endswith("(kernels fill 7.07% of its span)")
+
+
+def test_the_first_line_says_that_the_run_is_at_the_limit(fixture_path):
+    d = analyze([fixture_path("dram_saturated")])
+    first = text.render(d, width=200).splitlines()[0]
+    assert first.startswith("GPU 0 is at the DRAM limit, 88.4% of peak. No problem found")
