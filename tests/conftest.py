@@ -10,11 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.opening import open_trace
 from tracekit.trace import Trace
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch that writes expected outputs anew."""
+    parser.addoption("--update", action="store_true", help="write expected outputs anew")
+
+
+@pytest.fixture
+def update(request: pytest.FixtureRequest) -> bool:
+    """Return whether expected outputs are to be written anew."""
+    return bool(request.config.getoption("--update"))
 
 
 @pytest.fixture(scope="session")

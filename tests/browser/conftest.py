@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.diagnoses import CRITICAL, DEQUANT
+from tests.support.diagnoses import CRITICAL, DEQUANT
 from tracekit.analyses.allreduce_contention.chart import tracks
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Evidence, Finding, Level

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.engine import analyze
 from tracekit.model.diagnosis import Diagnosis
 from tracekit.opening import OpenOptions, open_trace

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.cli import _output
 from tracekit.engine import analyze
 from tracekit.errors import InputError

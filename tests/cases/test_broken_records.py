@@ -7,7 +7,7 @@ import json
 import jsonschema
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.report import document, markdown, text
 from tracekit.report.page import html
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 
 DEQUANT, GEMM = "dequantize_int4_kernel", "nvjet_tst_64x8"
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"

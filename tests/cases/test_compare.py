@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.cli._app import group
 from tracekit.comparison import compare
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"
 
 
-def test_b07_helper_kernels_of_a_replay_are_new_names_with_their_time(tmp_path):
+def test_helper_kernels_of_a_replay_are_new_names_with_their_time(tmp_path):
     eager, replay = Export(), Export()
     for e in (eager, replay):
         for i in range(10):
@@ -28,7 +28,7 @@ def test_b07_helper_kernels_of_a_replay_are_new_names_with_their_time(tmp_path):
     }
 
 
-def test_k05_quantised_against_half_precision_per_step_without_a_claim_on_traffic(tmp_path):
+def test_quantised_against_half_precision_per_step_without_a_claim_on_traffic(tmp_path):
     half, quantised = Export(), Export()
     for e, n in ((half, 2), (quantised, 4)):
         for i in range(n):
@@ -97,7 +97,7 @@ def test_the_median_span_of_a_step_is_compared(tmp_path):
     assert "median GPU span of a step: 200 ns -> 150 ns (-25.0%)" in printed
 
 
-def test_n4_one_kernel_in_four_spellings_is_one_row_under_the_names_recorded(tmp_path):
+def test_one_kernel_in_four_spellings_is_one_row_under_the_names_recorded(tmp_path):
     spellings = (
         "void ns::<unnamed>::scale_kernel<(int)128, ns::f(int)::[lambda(int) (instance 1)]>(T1 *)",
         "void ns::(anonymous namespace)::scale_kernel<128, ns::f(int)::{lambda(int)#1}>(float*)",

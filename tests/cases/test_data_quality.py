@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import COLUMNS, Export
+from tests.support.builders import COLUMNS, Export
 from tracekit.engine import analyze
 from tracekit.inspection import inspect
 from tracekit.model.finding import Level

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit import engine
 from tracekit.errors import EmptyWindowError
 from tracekit.io.run import loader

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.engine import analyze
 from tracekit.errors import DamagedReportError
 from tracekit.model.finding import Level

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit import engine
 from tracekit.report.document import document
 

@@ -165,7 +165,7 @@ def test_block_is_added_once_and_then_replaced():
     assert replace_block(once, "two\n") == once.replace("one", "two")
 
 
-def test_l06_a_budget_that_binds_is_kept_said_and_output_does_not_grow(tmp_path):
+def test_a_budget_that_binds_is_kept_said_and_output_does_not_grow(tmp_path):
     rows = {**suites.ROWS_PER_KERNEL, "gpu_metrics": 0.5}
     per_kernel = SPARING_FRAC * sum(n * BYTES_PER_ROW[table] for table, n in rows.items())
     printed, cut = [], []
@@ -188,7 +188,7 @@ def test_l06_a_budget_that_binds_is_kept_said_and_output_does_not_grow(tmp_path)
 
 
 @proc_only
-def test_e11_deep_nesting_of_200k_ranges_and_kernels_is_bounded(tmp_path):
+def test_deep_nesting_of_200k_ranges_and_kernels_is_bounded(tmp_path):
     series = Series("nesting", "innermost ranges", "tracekit")
     words = python("-m", "benchmarks.nesting", "200000", str(tmp_path))
     case = Case(series, words, reports=True)
@@ -199,7 +199,7 @@ def test_e11_deep_nesting_of_200k_ranges_and_kernels_is_bounded(tmp_path):
     assert run.peak_bytes - run.said["before_bytes"] < 300_000_000
 
 
-def test_e11_small_twin_agrees_with_a_search_of_every_range(tmp_path):
+def test_small_twin_agrees_with_a_search_of_every_range(tmp_path):
     path = tmp_path / "nested.sqlite"
     expected = write_nested(path, 400)
     db = sqlite3.connect(path)

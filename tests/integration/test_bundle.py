@@ -10,8 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from tests.builders import Export
-from tests.communication import collective, ranks_export
+from tests.support.builders import Export
+from tests.support.communication import collective, ranks_export
 from tracekit import engine
 from tracekit.cli import _app as cli
 from tracekit.cli._options import BYTES
@@ -105,7 +105,7 @@ def leaks(content):
         ("nvtx_only_2022_4", ("--window", "worst")),
     ],
 )
-def test_m02_no_planted_marker_is_in_any_file_of_a_bundle(
+def test_no_planted_marker_is_in_any_file_of_a_bundle(
     fixture_path, tmp_path, capsys, name, options
 ):
     path = tmp_path / f"{MARK}_report.sqlite"
@@ -121,7 +121,7 @@ def test_m02_no_planted_marker_is_in_any_file_of_a_bundle(
     assert MARK not in capsys.readouterr().out
 
 
-def test_m02_nothing_but_nvtx_text_passes_with_keep_nvtx(fixture_path, tmp_path):
+def test_nothing_but_nvtx_text_passes_with_keep_nvtx(fixture_path, tmp_path):
     path = tmp_path / f"{MARK}_report.sqlite"
     shutil.copy(fixture_path("int4_dequant"), path)
     plant(path, spare_nvtx_text=True)
@@ -140,7 +140,7 @@ def test_markers_are_planted_where_they_would_show(fixture_path, tmp_path):
     assert leaks(path.read_bytes())
 
 
-def test_m02_an_input_that_cannot_be_read_is_not_named(fixture_path, tmp_path, capsys):
+def test_an_input_that_cannot_be_read_is_not_named(fixture_path, tmp_path, capsys):
     bad = tmp_path / f"{MARK}.sqlite"
     bad.write_text("hello")
     good = fixture_path("int4_dequant")
@@ -249,9 +249,7 @@ def test_a_dry_run_writes_nothing_and_lists_everything(fixture_path, tmp_path, c
 
 
 @pytest.mark.parametrize("option", [("--max-size", "20kB"), ("--max-mb", "0.02")])
-def test_m01_a_size_limit_is_kept_and_what_was_dropped_is_said(
-    fixture_path, tmp_path, capsys, option
-):
+def test_a_size_limit_is_kept_and_what_was_dropped_is_said(fixture_path, tmp_path, capsys, option):
     target = tmp_path / "issue.zip"
     files = bundled(fixture_path("int4_dequant"), target, "--top", "100000", *option)
     assert target.stat().st_size <= 20_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.cli._app import call
 
 SECRET = "tensor_of_my_customer"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.cli import _app as cli
 from tracekit.io.run.redaction import Texts
 from tracekit.views.kv.oom import parse_oom
@@ -87,7 +87,7 @@ def answers(path, capsys, *options, forms=("text", "json", "markdown")):
 
 
 @pytest.mark.parametrize("name", ["int4_dequant", "hf_dynamic_cache", "allreduce_2gpu"])
-def test_m02_no_planted_marker_reaches_a_redacted_answer(fixture_path, tmp_path, capsys, name):
+def test_no_planted_marker_reaches_a_redacted_answer(fixture_path, tmp_path, capsys, name):
     path = tmp_path / f"{MARK}_file.sqlite"
     shutil.copy(fixture_path(name), path)
     plant(path)

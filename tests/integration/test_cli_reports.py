@@ -13,8 +13,8 @@ import sys
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.builders import Export
 from tests.conftest import FIXTURES
+from tests.support.builders import Export
 from tracekit.cli import _app as cli
 from tracekit.report.document import schema
 
@@ -83,7 +83,7 @@ def test_info_shows_what_can_be_judged(fixture_path, capsys):
     assert "nsys profile -t cuda" in out
 
 
-def test_a09_a_mistyped_path_creates_nothing(tmp_path, capsys):
+def test_a_mistyped_path_creates_nothing(tmp_path, capsys):
     assert cli.call(["analyze", str(tmp_path / "nope.sqlite")]) == 3
     assert "nope.sqlite" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -109,7 +109,7 @@ HOPELESS = {
 
 @pytest.mark.parametrize("name", HOPELESS)
 @pytest.mark.parametrize("command", ["analyze", "info"])
-def test_a10_hopeless_input_is_one_line_and_3(tmp_path, capsys, name, command):
+def test_hopeless_input_is_one_line_and_3(tmp_path, capsys, name, command):
     path = tmp_path / name
     HOPELESS[name](path)
     assert cli.call([command, str(path)]) == 3
@@ -120,7 +120,7 @@ def test_a10_hopeless_input_is_one_line_and_3(tmp_path, capsys, name, command):
     assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
-def test_c04_a_window_outside_the_capture_says_what_it_covers(tmp_path, capsys):
+def test_a_window_outside_the_capture_says_what_it_covers(tmp_path, capsys):
     export = Export().gpu()
     export.kernel(155_000_000_000, 156_000_000_000)
     path = export.write(tmp_path / "r.sqlite")
@@ -136,7 +136,7 @@ def test_some_inputs_unreadable_is_4_and_says_which(tmp_path, capsys):
     assert "bad.sqlite left out" in " ".join(capsys.readouterr().out.split())
 
 
-def test_c06_lost_events_come_before_findings_and_fail_a_strict_run(tmp_path, capsys):
+def test_lost_events_come_before_findings_and_fail_a_strict_run(tmp_path, capsys):
     export = Export().gpu().kernel(0, 1_000, "ampere_sgemm_128x64")
     export.add("DIAGNOSTIC_EVENT", timestamp=1, severity=3, text="CUDA events were lost")
     path = str(export.write(tmp_path / "r.sqlite"))
@@ -146,7 +146,7 @@ def test_c06_lost_events_come_before_findings_and_fail_a_strict_run(tmp_path, ca
     assert cli.call(["analyze", path]) == 0
 
 
-def test_l08_any_path_opens(tmp_path):
+def test_any_path_opens(tmp_path):
     folder = tmp_path / "dir with space"
     folder.mkdir()
     path = Export().gpu().kernel(0, 1_000).write(folder / "ré%20p?#.sqlite")

@@ -73,7 +73,7 @@ def test_an_importer_that_lacks_a_library(with_nsys) -> None:
     assert check.advice == "install the package with libdw.so.1"
 
 
-def test_g01_no_permission_for_counters(with_nsys, driver: Path) -> None:
+def test_no_permission_for_counters(with_nsys, driver: Path) -> None:
     with_nsys(devices=FORBIDDEN)
     check = lines()["GPU counters"]
     assert check.state is State.WARN
@@ -82,7 +82,7 @@ def test_g01_no_permission_for_counters(with_nsys, driver: Path) -> None:
     assert lines()["GPU counters"].state is State.UNKNOWN
 
 
-def test_g02_another_tool_holds_the_counters(with_nsys, driver: Path) -> None:
+def test_another_tool_holds_the_counters(with_nsys, driver: Path) -> None:
     with_nsys(devices="Possible values are:\n\tAnother tool is using the counters\n")
     check = lines()["GPU counters"]
     assert check.found == "Another tool is using the counters"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit import analyses
 from tracekit.cli import _app as cli
 from tracekit.report.document import schema

@@ -1,16 +1,15 @@
 """Every analysis has its page, its tests, its golden and its line in the changelog.
 
-The end of a page is what `tracekit list NAME --markdown` prints; ``TRACEKIT_UPDATE=1`` writes it.
+The end of a page is what `tracekit list NAME --markdown` prints; ``--update`` writes it.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit import analyses, engine
 from tracekit.report.analysis_page import reference, skeleton
 
@@ -28,14 +27,14 @@ def test_there_are_analyses():
 
 
 @pytest.mark.parametrize("analysis", ALL, ids=NAMES)
-def test_the_page_names_every_parameter_and_column(analysis):
+def test_the_page_names_every_parameter_and_column(analysis, update):
     path = page(analysis.name)
     text, wanted = path.read_text(), reference(analysis)
     begin = text.partition(wanted.partition("\n")[0])[0]
-    if os.environ.get("TRACEKIT_UPDATE"):
+    if update:
         path.write_text(f"{begin.rstrip()}\n\n{wanted}")
         return
-    assert text[len(begin) :] == wanted, "run this test with TRACEKIT_UPDATE=1 to write it anew"
+    assert text[len(begin) :] == wanted, "run this test with --update to write it anew"
 
 
 @pytest.mark.parametrize("analysis", ALL, ids=NAMES)

@@ -1,8 +1,7 @@
-"""The sample in the README is what the program prints; ``TRACEKIT_UPDATE=1`` pastes it anew."""
+"""The sample in the README is what the program prints; ``--update`` pastes it anew."""
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -13,7 +12,7 @@ SAMPLE = re.compile(r"(<!-- sample: tracekit (.*?) -->\n```text\n)(.*?)(```\n)",
 CUT = "  ..."
 
 
-def test_the_sample_in_the_readme_is_real(capsys, monkeypatch):
+def test_the_sample_in_the_readme_is_real(capsys, monkeypatch, update):
     monkeypatch.chdir(ROOT)
     text = Path("README.md").read_text()
     found = SAMPLE.search(text)
@@ -21,8 +20,8 @@ def test_the_sample_in_the_readme_is_real(capsys, monkeypatch):
     assert cli.call(found[2].split()) == 0
     out = capsys.readouterr().out.splitlines()
     shown = [*out[: out.index("  Share by step group")], CUT]
-    if os.environ.get("TRACEKIT_UPDATE"):
+    if update:
         page = text[: found.start(3)] + "\n".join(shown) + "\n" + text[found.end(3) :]
         Path("README.md").write_text(page)
         return
-    assert found[3].splitlines() == shown, "run this test with TRACEKIT_UPDATE=1 to paste it anew"
+    assert found[3].splitlines() == shown, "run this test with --update to paste it anew"

@@ -7,7 +7,7 @@ import pytest
 from .conftest import Lab
 
 
-def test_i01_dynamic_runtime_is_seen_once(lab: Lab) -> None:
+def test_dynamic_runtime_is_seen_once(lab: Lab) -> None:
     """The runtime calls the driver underneath; only the outer call is a marker."""
     done = lab.run(lab.linked(), "runtime")
     assert done.code == 0, done.err
@@ -32,7 +32,7 @@ def test_i01_dynamic_runtime_is_seen_once(lab: Lab) -> None:
     )
 
 
-def test_i01_static_runtime_is_seen_through_the_driver(lab: Lab) -> None:
+def test_static_runtime_is_seen_through_the_driver(lab: Lab) -> None:
     """A runtime linked into the program takes the driver by dlsym and cuGetProcAddress."""
     lab.fakes()
     program = lab.compile(
@@ -45,7 +45,7 @@ def test_i01_static_runtime_is_seen_through_the_driver(lab: Lab) -> None:
     assert sources[4:] == ["cuMemAlloc", "cuMemAlloc", "cuMemHostAlloc", "cuMemAllocAsync"]
 
 
-def test_i01_driver_by_handle(lab: Lab) -> None:
+def test_driver_by_handle(lab: Lab) -> None:
     """A program that takes the driver's functions from its handle."""
     done = lab.run(lab.named(), "by_handle")
     assert done.code == 0, done.err
@@ -53,7 +53,7 @@ def test_i01_driver_by_handle(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("version", ["11040", "12040", "13000"])
-def test_i03_driver_lookup_versions(lab: Lab, version: str) -> None:
+def test_driver_lookup_versions(lab: Lab, version: str) -> None:
     """cuGetProcAddress of CUDA 11 and _v2 of CUDA 12 and 13 have different signatures."""
     done = lab.run(lab.named(), "by_lookup", version)
     assert done.code == 0, done.err
@@ -61,21 +61,21 @@ def test_i03_driver_lookup_versions(lab: Lab, version: str) -> None:
     assert sources == ["cuMemAlloc"] + ["cuMemAllocAsync"] * (int(version) >= 12000)
 
 
-def test_i03_unknown_future_version_is_wrapped_only_if_exported(lab: Lab) -> None:
+def test_unknown_future_version_is_wrapped_only_if_exported(lab: Lab) -> None:
     """A later CUDA's answer is wrapped when it is the exported function of the known signature."""
     done = lab.run(lab.named(), "by_lookup", "15000")
     assert done.code == 0, done.err
     assert [e.keys["source"] for e in done.named("ALLOC")] == ["cuMemAlloc", "cuMemAllocAsync"]
 
 
-def test_i03_old_signature_passes_through(lab: Lab) -> None:
+def test_old_signature_passes_through(lab: Lab) -> None:
     """Asked for CUDA 3.1, cuMemAlloc is another function: it must not be wrapped."""
     done = lab.run(lab.named(), "old_signature")
     assert done.code == 0, done.err
     assert not done.events
 
 
-def test_i03_missing_symbols_stay_missing(lab: Lab) -> None:
+def test_missing_symbols_stay_missing(lab: Lab) -> None:
     """A driver that lacks the newer names answers as it does alone, with its own error text."""
     lab.fakes()
     library = lab.compile("old/libcuda.so.1", "fake_cuda.c", "-DFAKE_OLD")
@@ -83,14 +83,14 @@ def test_i03_missing_symbols_stay_missing(lab: Lab) -> None:
     assert done.code == 0, done.err
 
 
-def test_i03_driver_entry_points(lab: Lab) -> None:
+def test_driver_entry_points(lab: Lab) -> None:
     """The runtime's own lookups hand out wrapped functions too."""
     done = lab.run(lab.named(), "entry_point")
     assert done.code == 0, done.err
     assert [e.keys["source"] for e in done.named("ALLOC")] == ["cuMemCreate", "cuMemAddressReserve"]
 
 
-def test_i04_untracked_pointers(lab: Lab) -> None:
+def test_untracked_pointers(lab: Lab) -> None:
     """NULL, unseen, refused, doubly freed: the real code comes back and the marker says so."""
     done = lab.run(lab.linked(), "untracked")
     assert done.code == 0, done.err
@@ -107,14 +107,14 @@ def test_i04_untracked_pointers(lab: Lab) -> None:
     ]
 
 
-def test_i04_no_context_leaves_the_device_out(lab: Lab) -> None:
+def test_no_context_leaves_the_device_out(lab: Lab) -> None:
     """Without a current context the device is unknown, not 0."""
     done = lab.run(lab.linked(), "untracked", FAKE_NO_CONTEXT="1")
     assert done.code == 0, done.err
     assert all("device" not in e.keys for e in done.named("ALLOC", "FREE"))
 
 
-def test_i04_a_pool_elsewhere_leaves_the_device_out(lab: Lab) -> None:
+def test_a_pool_elsewhere_leaves_the_device_out(lab: Lab) -> None:
     """Memory of a pool, of the host or managed is not on the current device for being current."""
     done = lab.run(lab.linked(), "runtime")
     assert done.code == 0, done.err
@@ -124,7 +124,7 @@ def test_i04_a_pool_elsewhere_leaves_the_device_out(lab: Lab) -> None:
     assert on_device["cudaMallocAsync"]
 
 
-def test_i05_expandable_segments(lab: Lab) -> None:
+def test_expandable_segments(lab: Lab) -> None:
     """Reserved addresses, physical memory and mappings are three different things."""
     done = lab.run(lab.linked(), "expandable")
     assert done.code == 0, done.err
@@ -160,7 +160,7 @@ def test_i05_expandable_segments(lab: Lab) -> None:
     assert by_source["cuMemUnmap"][0].keys["handle"] == handle
 
 
-def test_i05_one_unmap_over_two_mappings(lab: Lab) -> None:
+def test_one_unmap_over_two_mappings(lab: Lab) -> None:
     """Both mappings end: the second one is unknown afterwards."""
     done = lab.run(lab.linked(), "vmm_range")
     assert done.code == 0, done.err
@@ -169,7 +169,7 @@ def test_i05_one_unmap_over_two_mappings(lab: Lab) -> None:
     assert "device" not in done.named("ALLOC")[1].keys  # no properties were given
 
 
-def test_i06_caching_allocator(lab: Lab) -> None:
+def test_caching_allocator(lab: Lab) -> None:
     """500 tensors in three segments are three reservations, and that is what is marked."""
     done = lab.run(lab.linked(), "caching")
     assert done.code == 0, done.err

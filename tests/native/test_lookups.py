@@ -7,7 +7,7 @@ import pytest
 from .conftest import Lab
 
 
-def test_i02_a_process_without_cuda(lab: Lab) -> None:
+def test_a_process_without_cuda(lab: Lab) -> None:
     """Names of ours that nobody defines are not there, with dlerror's own words."""
     alone = lab.run(lab.named(), "absent", preload="", listen=False)
     under = lab.run(lab.named(), "absent")
@@ -18,7 +18,7 @@ def test_i02_a_process_without_cuda(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("setting", ["0", "1"])
-def test_i02_next_is_relative_to_the_caller(lab: Lab, setting: str) -> None:
+def test_next_is_relative_to_the_caller(lab: Lab, setting: str) -> None:
     """RTLD_NEXT from a library (also in its constructor) is the library after it, never ours."""
     base = lab.compile("libchain_base.so", "libraries.c", "-DCHAIN_BASE")
     flags = ("-DCHAIN_TOP", "-Wl,--no-as-needed", str(base))
@@ -28,14 +28,14 @@ def test_i02_next_is_relative_to_the_caller(lab: Lab, setting: str) -> None:
     assert done.code == 0, done.err
 
 
-def test_i02_whole_program_lookups_are_wrapped(lab: Lab) -> None:
+def test_whole_program_lookups_are_wrapped(lab: Lab) -> None:
     """RTLD_DEFAULT and dlopen(NULL) find the exported wrapper when the real one is there."""
     done = lab.run(lab.named(), "defaults")
     assert done.code == 0, done.err
     assert [e.keys["bytes"] for e in done.named("ALLOC")] == ["4096", "8192"]
 
 
-def test_i02_switched_off(lab: Lab) -> None:
+def test_switched_off(lab: Lab) -> None:
     """TRACEKIT_DLSYM=0: functions taken by name are not seen, linked ones are, META says so."""
     assert not lab.run(lab.named(), "by_handle", TRACEKIT_DLSYM="0").events
     done = lab.run(lab.linked(), "runtime", TRACEKIT_DLSYM="0")
@@ -44,7 +44,7 @@ def test_i02_switched_off(lab: Lab) -> None:
     assert len(done.named("ALLOC")) == 6
 
 
-def test_i08_origin_and_neighbours(lab: Lab) -> None:
+def test_origin_and_neighbours(lab: Lab) -> None:
     """dlopen is not hooked: a library finds its neighbour through its own $ORIGIN."""
     lab.compile("apart/libneighbour.so", "libraries.c", "-DNEIGHBOUR")
     user = lab.compile(
@@ -54,7 +54,7 @@ def test_i08_origin_and_neighbours(lab: Lab) -> None:
     assert done.code == 0, done.err
 
 
-def test_i08_other_preloads_keep_working(lab: Lab) -> None:
+def test_other_preloads_keep_working(lab: Lab) -> None:
     """Another wrapper of cudaMalloc sees the call whether it stands before or after ours."""
     other = lab.compile("libother.so", "libraries.c", "-DOTHER_PRELOAD")
     for preload in (f"{other}:{lab.library}", f"{lab.library}:{other}"):
@@ -64,7 +64,7 @@ def test_i08_other_preloads_keep_working(lab: Lab) -> None:
         assert len(done.named("ALLOC")) == 3
 
 
-def test_i08_private_libraries(lab: Lab) -> None:
+def test_private_libraries(lab: Lab) -> None:
     """Linked libraries that were opened RTLD_LOCAL are out of RTLD_NEXT's sight; still found."""
     user = lab.compile("libprivate.so", "libraries.c", "-DPRIVATE_USER", *lab.fakes())
     done = lab.run(lab.named(), "open", user)
@@ -73,7 +73,7 @@ def test_i08_private_libraries(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("visible", ["none", "12", "13"])
-def test_i08_two_linked_runtimes(lab: Lab, visible: str) -> None:
+def test_two_linked_runtimes(lab: Lab, visible: str) -> None:
     """Libraries linked to different majors of the runtime each reach their own, as without us."""
     lab.fakes()
     runtimes = [

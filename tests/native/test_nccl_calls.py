@@ -74,7 +74,7 @@ def test_communicators_are_told(lab: Lab) -> None:
     )
 
 
-def test_i11_groups_and_errors(lab: Lab) -> None:
+def test_groups_and_errors(lab: Lab) -> None:
     """Nested groups, an end without a start, a failing call: codes, depth and ranges are right."""
     done = lab.run(lab.linked(), "groups")
     assert done.code == 0, done.err
@@ -96,7 +96,7 @@ def test_i11_groups_and_errors(lab: Lab) -> None:
     assert _balanced(done.events)
 
 
-def test_i11_ranges_close_when_a_thread_ends_inside(lab: Lab) -> None:
+def test_ranges_close_when_a_thread_ends_inside(lab: Lab) -> None:
     """A thread that is unwound in the real call leaves no open range."""
     done = lab.run(lab.linked(), "cancel", FAKE_NCCL_CANCEL="1")
     assert done.code == 0, done.err
@@ -104,7 +104,7 @@ def test_i11_ranges_close_when_a_thread_ends_inside(lab: Lab) -> None:
     assert _balanced(done.events)
 
 
-def test_i12_beside_ncc_ls_own_nvtx(lab: Lab) -> None:
+def test_beside_ncc_ls_own_nvtx(lab: Lab) -> None:
     """NCCL's own ranges stay; ours are in their own domain, one a call."""
     done = lab.run(lab.linked(), "ten", FAKE_NCCL_NVTX="1")
     assert done.code == 0, done.err
@@ -113,7 +113,7 @@ def test_i12_beside_ncc_ls_own_nvtx(lab: Lab) -> None:
     assert [e.keys["seq"] for e in done.named("COLL")] == [str(i) for i in range(10)]
 
 
-def test_i07_python_ctypes(lab: Lab) -> None:
+def test_python_ctypes(lab: Lab) -> None:
     """A library opened by path with ctypes, its functions taken from the handle."""
     lab.fakes()
     script = (
@@ -130,7 +130,7 @@ def test_i07_python_ctypes(lab: Lab) -> None:
     assert (call.keys["bytes"], call.keys["nranks"], call.keys["rank"]) == ("1024", "4", "2")
 
 
-def test_i07_two_versions_in_one_process(lab: Lab) -> None:
+def test_two_versions_in_one_process(lab: Lab) -> None:
     """Each caller's function reaches its own library, and both are marked."""
     lab.fakes()
     other = lab.compile("other/libnccl.so.2", "fake_nccl.c", "-DFAKE_TAG=23004")
@@ -140,7 +140,7 @@ def test_i07_two_versions_in_one_process(lab: Lab) -> None:
     assert [e.keys["nranks"] for e in done.named("COLL")] == ["2", "3"]
 
 
-def test_i07_more_libraries_than_lanes(lab: Lab) -> None:
+def test_more_libraries_than_lanes(lab: Lab) -> None:
     """Beyond the prepared copies a function is handed out unwrapped: unseen, never wrong."""
     lab.fakes()
     copies = [

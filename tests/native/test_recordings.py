@@ -120,7 +120,7 @@ def test_cudamalloc_sums_equal_torch_s_counters(folder: Path) -> None:
     assert set(allocated) <= witness  # CUPTI's own memory events
 
 
-def test_i05_expandable_sums_equal_torch_s_counters(folder: Path) -> None:
+def test_expandable_sums_equal_torch_s_counters(folder: Path) -> None:
     """Mapped and unmapped bytes are the reserved ones; addresses reserved are another thing."""
     torch = _truth("torch_expandable")["torch"]
     with _open(folder, "torch_expandable") as db:
@@ -137,7 +137,7 @@ def test_i05_expandable_sums_equal_torch_s_counters(folder: Path) -> None:
     assert bases == {address for address, _ in torch["segments"]}
 
 
-def test_i07_ctypes_calls_are_marked_in_both_forms(folder: Path) -> None:
+def test_ctypes_calls_are_marked_in_both_forms(folder: Path) -> None:
     """NCCL from a ctypes handle: six all-reduces of 4 MiB; text and payload say the same."""
     asked = _truth("nccl_by_ctypes")["asked"]
     with _open(folder, "nccl_by_ctypes") as db:

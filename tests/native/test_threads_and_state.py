@@ -11,7 +11,7 @@ import pytest
 from .conftest import NATIVE, Lab, build_library
 
 
-def test_i09_eight_threads(lab: Lab) -> None:
+def test_eight_threads(lab: Lab) -> None:
     """800,000 calls: every one marked once, every range closed on its own thread."""
     done = lab.run(lab.linked(), "threads", LISTENER_COUNT="1")
     assert done.code == 0, done.err
@@ -24,7 +24,7 @@ def test_i09_eight_threads(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("slow", [{}, {"LISTENER_SLOW": "1"}])
-def test_i09_first_calls_at_once(lab: Lab, slow: dict[str, str]) -> None:
+def test_first_calls_at_once(lab: Lab, slow: dict[str, str]) -> None:
     """Nobody waits while the tool starts, and what was allocated meanwhile is told all the same."""
     done = lab.run(lab.linked(), "race", **slow)
     assert done.code == 0, done.err
@@ -35,7 +35,7 @@ def test_i09_first_calls_at_once(lab: Lab, slow: dict[str, str]) -> None:
     assert len(done.named("META")) == 1
 
 
-def test_i09_fork_in_the_middle(lab: Lab) -> None:
+def test_fork_in_the_middle(lab: Lab) -> None:
     """Children forked while eight threads allocate go on, say nothing, and end."""
     done = lab.run(lab.linked(), "forks", LISTENER_COUNT="1")
     assert done.code == 0, done.err
@@ -43,7 +43,7 @@ def test_i09_fork_in_the_middle(lab: Lab) -> None:
     assert done.totals["bad"] == 0
 
 
-def test_i09_a_child_forked_before_the_first_call_starts_anew(lab: Lab) -> None:
+def test_a_child_forked_before_the_first_call_starts_anew(lab: Lab) -> None:
     """It introduces itself under its own process id."""
     done = lab.run(lab.linked(), "forked_first")
     assert done.code == 0, done.err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tracekit_copy_share import ANALYSIS, Params
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.engine import run
 from tracekit.model.finding import Level
 

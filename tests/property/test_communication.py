@@ -10,7 +10,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.communication import ALL_REDUCE, NCCL
+from tests.support.communication import ALL_REDUCE, NCCL
 from tracekit.model.catalog import CATALOG
 from tracekit.model.inputs import Gpu, Report
 from tracekit.trace import Trace

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import Export, gid
+from tests.support.builders import Export, gid
 from tracekit.analyses import load
 from tracekit.engine import run
 from tracekit.opening import open_trace

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tracekit
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.errors import UsageError
 from tracekit.opening import OpenOptions, as_paths, open_trace
 from tracekit.settings import SETTINGS, parse

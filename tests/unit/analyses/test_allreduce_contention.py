@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.communication import ALL_REDUCE, collective, ranks_export, told_ranks
-from tests.communication import COMM as COMM_ID
-from tests.diagnoses import frames_of
+from tests.support.communication import ALL_REDUCE, collective, ranks_export, told_ranks
+from tests.support.communication import COMM as COMM_ID
+from tests.support.diagnoses import frames_of
 from tracekit.analyses import load
 from tracekit.analyses.allreduce_contention.chart import chart, tracks
 from tracekit.engine import run
@@ -88,7 +88,7 @@ def sampled(export, read, write=0, link=None):
 # Worked examples.
 
 
-def test_c1_interval_algebra_and_overlap(traced):
+def test_interval_algebra_and_overlap(traced):
     export = ranks_export(1)
     for start, end in ((1000, 1100), (1200, 1260)):
         collective(export, start, end)
@@ -106,7 +106,7 @@ def test_c1_interval_algebra_and_overlap(traced):
 
 
 @pytest.mark.parametrize("steps", [False, True], ids=["capture", "step"])
-def test_c5_slowdown_interval_and_loss(judge, steps):
+def test_slowdown_interval_and_loss(judge, steps):
     frames, found = judge(two_phases(steps=steps))
     row = frames["groups"].row(0, named=True)
     assert row["slowdown_ratio"] == pytest.approx(1.55)
@@ -121,7 +121,7 @@ def test_c5_slowdown_interval_and_loss(judge, steps):
     assert finding.at_stake_frac == pytest.approx(0.0272)
 
 
-def test_c6_change_of_memory_traffic(traced):
+def test_change_of_memory_traffic(traced):
     export = ranks_export(1)
     collective(export, 300, 500)
     export.kernel(100, 500, GEMM, stream=9)
@@ -133,7 +133,7 @@ def test_c6_change_of_memory_traffic(traced):
     assert rows["contended"]["change_ratio"] == pytest.approx(-0.75)
 
 
-def test_c7_one_observation_on_either_side_is_unknown(judge):
+def test_one_observation_on_either_side_is_unknown(judge):
     frames, found = judge(two_phases((124,), (497,)))
     row = frames["groups"].row(0, named=True)
     assert row["slowdown_ratio"] == pytest.approx(4.008, abs=5e-4)
@@ -142,17 +142,17 @@ def test_c7_one_observation_on_either_side_is_unknown(judge):
     assert (finding.id, finding.level) == ("allreduce_contention/no_baseline", Level.UNKNOWN)
 
 
-def test_c8_excess_is_shared_by_time_in_company():
+def test_excess_is_shared_by_time_in_company():
     given, weights = assign_excess([0], [100], [40.0], [0, 30], [50, 100])
     assert (given.tolist(), weights.tolist()) == ([16.0, 24.0], [40.0, 60.0])
 
 
-def test_c9_slope_over_overlap():
+def test_slope_over_overlap():
     slope, start = theil_sen([0, 0, 0.25, 0.5, 0.5, 1], [100, 102, 112, 125, 126, 150])
     assert (slope, start) == (pytest.approx(50), pytest.approx(100))
 
 
-def test_c10_roll_up_is_weighted_by_observations():
+def test_roll_up_is_weighted_by_observations():
     groups = median_ratios([[100.0] * 5, [100.0] * 5], [[155.0] * 5, [120.0] * 15], [0, 1])
     assert groups.rollup().value == pytest.approx(1.27929, abs=5e-6)
 
@@ -171,7 +171,7 @@ def test_bandwidth_is_named_when_dram_is_full(judge):
     assert finding.missing == ()
 
 
-def test_f03_suffix_is_named_as_no_evidence(judge):
+def test_suffix_is_named_as_no_evidence(judge):
     _, found = judge(two_phases())
     (finding,) = found.values()
     said = next(m for m in finding.metrics if m.name == "kernel_name")
@@ -200,7 +200,7 @@ def test_mechanism_follows_the_samples(judge, read, link, mechanism, words):
     assert "GEMMs" in finding.title
 
 
-def test_f14_a_without_samples_it_stays_a_candidate_with_the_command(judge):
+def test_a_without_samples_it_stays_a_candidate_with_the_command(judge):
     _, found = judge(two_phases())
     (finding,) = found.values()
     assert finding.id == "allreduce_contention/all-reduce-unknown"
@@ -209,7 +209,7 @@ def test_f14_a_without_samples_it_stays_a_candidate_with_the_command(judge):
     assert "--gpu-metrics-device" in finding.missing[0].command
 
 
-def test_g01_missing_counters_are_unknown_never_zero(judge):
+def test_missing_counters_are_unknown_never_zero(judge):
     export = two_phases()
     export.add("DIAGNOSTIC_EVENT", severity=3, text="Insufficient privilege to sample GPU metrics")
     frames, found = judge(export)
@@ -285,7 +285,7 @@ def test_sizes_are_not_mixed(judge):
     assert next(iter(found.values())).level is Level.UNKNOWN
 
 
-def test_f06_single_rank_is_unknown_with_upper_bounds(judge):
+def test_single_rank_is_unknown_with_upper_bounds(judge):
     export = ranks_export(1)
     for i in range(6):
         collective(export, (100 + 300 * i) * US, (200 + 300 * i) * US)
@@ -298,14 +298,14 @@ def test_f06_single_rank_is_unknown_with_upper_bounds(judge):
     assert frames["raw_durations"].select("n", "median_ns").rows() == [(6, 100_000.0)]
 
 
-def test_d06_missing_ranks_are_counted(judge):
+def test_missing_ranks_are_counted(judge):
     export = told_ranks(ranks_export(1), COMM_ID, 4, 0)
     collective(export, 100, 200)
     _, found = judge(export)
     assert "1 of 4 ranks have device activity" in next(iter(found.values())).title
 
 
-def test_e09_a_without_blobs_says_what_to_export(judge):
+def test_a_without_blobs_says_what_to_export(judge):
     export = ranks_export(2)
     for i in range(6):
         for rank in range(2):
@@ -336,7 +336,7 @@ def test_no_collectives_beside_opaque_graphs_is_unknown(judge):
     assert (finding.level, finding.missing[0].tables) == (Level.UNKNOWN, ("graph_nodes",))
 
 
-def test_b01_collectives_beside_opaque_graphs_are_bounds(judge):
+def test_collectives_beside_opaque_graphs_are_bounds(judge):
     export = ranks_export(1)
     for i in range(9):
         export.kernel(10_000_000 * i, 10_000_000 * i + 1_000_000, GEMM)
@@ -365,7 +365,7 @@ def slowed_export(outside, inside):
     return export
 
 
-def test_f13_compute_inside_collectives_against_the_same_outside(judge):
+def test_compute_inside_collectives_against_the_same_outside(judge):
     frames, found = judge(slowed_export([1_180_000] * 10, [2_080_000] * 10))
     row = frames["slowed_compute"].row(0, named=True)
     assert row["slowdown_ratio"] == pytest.approx(1.763, abs=5e-4)
@@ -376,7 +376,7 @@ def test_f13_compute_inside_collectives_against_the_same_outside(judge):
     assert "Associated with" in finding.caveats[0]
 
 
-def test_f13_other_grids_are_not_compared(judge):
+def test_other_grids_are_not_compared(judge):
     export = slowed_export([], [2_080_000] * 10)
     for i in range(10):
         export.kernel(1 + i * 10_000, 5_000 + i * 10_000, "attention_kernel_a", stream=9)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.communication import COMM, collective, ranks_export, told_ranks, wait_for_event
-from tests.diagnoses import frames_of
+from tests.support.communication import COMM, collective, ranks_export, told_ranks, wait_for_event
+from tests.support.diagnoses import frames_of
 from tracekit.analyses import load
 from tracekit.analyses.collective_skew.chart import chart, time_parts
 from tracekit.engine import run
@@ -98,7 +98,7 @@ def test_level_needs_skew_and_time(judge, late_us, period_us, level):
     assert found["collective_skew/all-reduce"].level is level
 
 
-def test_c4_one_collective_warns_only_with_the_time_gate(judge):
+def test_one_collective_warns_only_with_the_time_gate(judge):
     us = 1000
     export = ranks_export(4)
     for rank, (start, end) in enumerate(
@@ -146,7 +146,7 @@ def test_one_rank_is_unknown(judge):
     assert "tracekit analyze rank0.sqlite rank1.sqlite" in finding.missing[0].command
 
 
-def test_d06_no_imbalance_without_all_ranks(judge):
+def test_no_imbalance_without_all_ranks(judge):
     export = told_ranks(ranks_export(1), COMM, 4, 0)
     collective(export, 100, 200)
     frames, found = judge(export)
@@ -200,7 +200,7 @@ def queued_export(n_ranks=1, *, told=False, gemm_launch=0):
     return export
 
 
-def test_f14_b_queued_behind_compute_is_a_candidate_and_no_contention(judge, traced):
+def test_b_queued_behind_compute_is_a_candidate_and_no_contention(judge, traced):
     frames, found = judge(queued_export())
     finding = found["collective_skew/queued-all-reduce-gemm"]
     assert "ready but not started for a median of 4.99 ms" in finding.title
@@ -210,7 +210,7 @@ def test_f14_b_queued_behind_compute_is_a_candidate_and_no_contention(judge, tra
     assert (row["queued_ns"], row["dependency"], row["one_rank"]) == (4_991_000, False, True)
 
 
-def test_f14_b_it_is_no_contention_window(traced):
+def test_b_it_is_no_contention_window(traced):
     analysis = load("allreduce_contention")
     frames, _ = run(analysis, traced(queued_export(2)), analysis.params())
     assert frames["windows"].is_empty()

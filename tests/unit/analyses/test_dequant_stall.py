@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Export, gid
-from tests.diagnoses import frames_of
+from tests.support.builders import Export, gid
+from tests.support.diagnoses import frames_of
 from tracekit.analyses import load
 from tracekit.analyses.dequant_stall.chart import chart
 from tracekit.analyses.dequant_stall.kernels import traffic_amplification
@@ -48,7 +48,7 @@ def one_step(length_us: int) -> Export:
     return e
 
 
-def test_d1_one_kernel_before_its_gemm(judge):
+def test_one_kernel_before_its_gemm(judge):
     e = one_step(200).kernel(0, 30 * US, D, launch=1).kernel(35 * US, 135 * US, G, launch=2)
     frames, found = judge(e)
     row = frames["periods"].row(0, named=True)
@@ -60,7 +60,7 @@ def test_d1_one_kernel_before_its_gemm(judge):
     assert (finding.level, finding.downgraded_from) == (Level.WARN, Level.CRITICAL)
 
 
-def test_d2_work_on_another_stream_hides_part_of_it(judge):
+def test_work_on_another_stream_hides_part_of_it(judge):
     e = one_step(200).kernel(0, 30 * US, D, launch=1).kernel(35 * US, 135 * US, G, launch=2)
     e.kernel(10 * US, 25 * US, OTHER, stream=9)
     frames, found = judge(e)
@@ -69,7 +69,7 @@ def test_d2_work_on_another_stream_hides_part_of_it(judge):
     assert found["dequant_stall/exposed"].level is Level.WARN
 
 
-def test_d3_a_chain_of_two(judge):
+def test_a_chain_of_two(judge):
     e = one_step(200).kernel(0, 20 * US, D, launch=1).kernel(20 * US, 35 * US, D, launch=2)
     e.kernel(40 * US, 100 * US, G, launch=3).kernel(10 * US, 15 * US, OTHER, stream=9)
     row = judge(e)[0]["periods"].row(0, named=True)
@@ -116,7 +116,7 @@ def test_a_period_before_the_first_step_is_kept_out_of_the_share(judge):
     assert frames["groups"]["exposed_ns"].to_list() == [0, 0]
 
 
-def test_k01_fused_kernels_are_not_the_absence_of_quantisation(judge):
+def test_fused_kernels_are_not_the_absence_of_quantisation(judge):
     e = Export()
     for i in range(100):
         e.kernel(i * 10, i * 10 + 9, "void marlin::Marlin<half, 256>(...)")
@@ -129,7 +129,7 @@ def test_k01_fused_kernels_are_not_the_absence_of_quantisation(judge):
     }
 
 
-def test_k02_separate_dequantisation_with_its_gap_apart(judge):
+def test_separate_dequantisation_with_its_gap_apart(judge):
     e = Export().kernel(0, 80 * US, "void kDequantizeBlockwise<half, 512, 64, 8, 2>(...)")
     e.kernel(85 * US, 185 * US, G)
     frames, found = judge(e)
@@ -144,7 +144,7 @@ def test_k02_separate_dequantisation_with_its_gap_apart(judge):
     assert "43.2%" in finding.title
 
 
-def test_k02_another_stream_s_gemm_is_no_consumer(judge):
+def test_another_stream_s_gemm_is_no_consumer(judge):
     e = Export().kernel(0, 80 * US, D).kernel(85 * US, 185 * US, G, stream=9)
     frames, found = judge(e)
     assert frames["periods"].height == 0
@@ -250,7 +250,7 @@ def dequantised_twice(scale: int = 1) -> Export:
     return e.kernel(100 * US * scale, 110 * US * scale, G)
 
 
-def test_d5_starvation_and_valley(judge):
+def test_starvation_and_valley(judge):
     frames, found = judge(sampled(dequantised_twice()))
     assert frames["starvation"].rows() == [
         (0, 10_000, 40_000, "starvation", "dequant period"),
@@ -263,7 +263,7 @@ def test_d5_starvation_and_valley(judge):
     assert "starvation" in [e.table for e in only(found).evidence]
 
 
-def test_d5_a_product_that_reads_with_idle_tensor_cores_is_not_starved(judge):
+def test_a_product_that_reads_with_idle_tensor_cores_is_not_starved(judge):
     e = Export().kernel(10 * US, 110 * US, G)
     e.kernel(120 * US, 121 * US, D).kernel(122 * US, 123 * US, G)
     rows = judge(sampled(e))[0]["starvation"]
@@ -271,7 +271,7 @@ def test_d5_a_product_that_reads_with_idle_tensor_cores_is_not_starved(judge):
 
 
 @pytest.mark.parametrize(("elements", "n"), [(0, 0), (10_000_000, 1), (900_000_000, 0)])
-def test_d5_a_fused_kernel_is_starved_only_below_its_bound(judge, elements, n):
+def test_a_fused_kernel_is_starved_only_below_its_bound(judge, elements, n):
     """Half a byte a weight over 4.8 TB/s: 1 us of 100 is far below, 94 us is not; 0 is unknown."""
     e = sampled(Export().gpu().kernel(10 * US, 110 * US, FUSED))
     frames, found = judge(e, weight_elements=elements)
@@ -294,7 +294,7 @@ def test_coarse_samples_leave_starvation_unknown_but_not_the_finding(judge):
     assert "--gpu-metrics-frequency=100000" in said
 
 
-def test_d7_lower_bound_where_the_bytes_are_stated(judge):
+def test_lower_bound_where_the_bytes_are_stated(judge):
     e = Export().gpu(name="NVIDIA H100 80GB HBM3", memoryBandwidth=3_350_000_000_000)
     e.kernel(0, 60 * US, "dequantize_int4_kernel").kernel(61 * US, 90 * US, G)
     elements = 4096 * 14336
@@ -336,11 +336,11 @@ def test_nothing_to_find_is_ok_only_when_nothing_is_hidden(judge):
 
 
 @pytest.mark.parametrize(("weight", "amplification"), [(0.5, 9.0), (1.0, 5.0)])
-def test_d6_traffic_amplification(weight, amplification):
+def test_traffic_amplification(weight, amplification):
     assert traffic_amplification(weight, 2.0) == amplification
 
 
-def test_d4_percentiles_say_when_there_are_too_few(judge):
+def test_percentiles_say_when_there_are_too_few(judge):
     e = Export()
     for i in range(1, 21):
         e.kernel(i * 1_000, i * 1_000 + i, D)
@@ -349,7 +349,7 @@ def test_d4_percentiles_say_when_there_are_too_few(judge):
     assert (row["p95_sure"], row["p99_sure"]) == (True, False)
 
 
-def test_d9_percentiles_of_five(judge):
+def test_percentiles_of_five(judge):
     e = Export()
     for i in range(1, 6):
         e.kernel(i * 1_000 * US, i * 1_000 * US + i * 10 * US, D)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.engine import analyze
 from tracekit.model.finding import Level
 from tracekit.views.idle.copies import copy_sites, device_time
@@ -85,22 +85,22 @@ def causes(tmp_path: Path, export: Export) -> dict[str, float]:
     return {cause: time / US for cause, time in rows.select("cause", "time_ns").rows()}
 
 
-def test_i1_launching_takes_longer_than_running(tmp_path):
+def test_launching_takes_longer_than_running(tmp_path):
     e = Host().op(6, 10, (0, 5)).op(24, 30, (20, 26))
     assert causes(tmp_path, e) == {"launch_rate": 14}
 
 
-def test_i2_what_was_launched_in_time_starts_at_once(tmp_path):
+def test_what_was_launched_in_time_starts_at_once(tmp_path):
     e = Host().op(6, 40, (0, 5)).op(41.2, 50, (8, 12))
     assert causes(tmp_path, e) == {"dispatch": pytest.approx(1.2)}
 
 
-def test_i3_a_wait_and_what_directly_follows_it(tmp_path):
+def test_a_wait_and_what_directly_follows_it(tmp_path):
     e = Host().op(6, 50, (0, 5)).host(8, 55, "cudaStreamSynchronize_v3020")
     assert causes(tmp_path, e.op(65, 70, (60, 66))) == {"sync": 15}
 
 
-def test_i4_long_host_work_behind_a_wait_is_host_work(tmp_path, traced):
+def test_long_host_work_behind_a_wait_is_host_work(tmp_path, traced):
     e = Host().op(6, 50, (0, 5)).host(8, 55, "cudaStreamSynchronize_v3020")
     e = e.op(305, 310, (300, 306))
     assert causes(tmp_path, e) == {"sync": 5, "host_gap": 250}
@@ -111,22 +111,22 @@ def test_i4_long_host_work_behind_a_wait_is_host_work(tmp_path, traced):
     assert (row["next_call"], row["in_call_ns"]) == ("cudaLaunchKernel", 5_000)
 
 
-def test_i5_an_allocation_between_two_launches(tmp_path):
+def test_an_allocation_between_two_launches(tmp_path):
     e = Host().op(6, 10, (0, 5)).host(12, 32, "cudaMalloc_v3020").op(45, 50, (40, 46))
     assert causes(tmp_path, e) == {"allocation": 20, "launch_rate": 15}
 
 
-def test_i6_a_stream_that_waits_for_an_event(tmp_path):
+def test_a_stream_that_waits_for_an_event(tmp_path):
     e = Host().op(6, 10, (0, 1), stream=1).wait_for_event(1.2, 2)
     assert causes(tmp_path, e.op(14, 20, (2, 5), stream=2)) == {"event_wait": 4}
 
 
-def test_i7_late_without_a_reason_in_the_recording(tmp_path):
+def test_late_without_a_reason_in_the_recording(tmp_path):
     e = Host().op(6, 10, (0, 5)).op(60, 70, (6, 9))
     assert causes(tmp_path, e) == {"queued_late": 50}
 
 
-def test_i8_inside_a_graph_and_between_two(tmp_path):
+def test_inside_a_graph_and_between_two(tmp_path):
     e = Host()
     e.call(us(-4), us(-1), "cudaGraphLaunch_v10000", correlation=900)
     e.kernel(us(0), us(5), "a", correlation=900, graphNodeId=1)
@@ -141,19 +141,19 @@ def test_i8_inside_a_graph_and_between_two(tmp_path):
     }
 
 
-def test_i9_a_wait_that_begins_after_the_gap_is_not_its_cause(tmp_path):
+def test_a_wait_that_begins_after_the_gap_is_not_its_cause(tmp_path):
     e = Host().op(6, 10, (0, 5)).host(12, 14, "cudaStreamSynchronize").op(24, 30, (20, 26))
     assert causes(tmp_path, e) == {"launch_rate": 14}
 
 
-def test_i10_a_copy_to_the_host_and_the_wait_behind_it_are_one(tmp_path, traced):
+def test_a_copy_to_the_host_and_the_wait_behind_it_are_one(tmp_path, traced):
     e = Host().copy(4, 9, (0, 8), kind=DTOH, memory=PINNED).host(10, 13, "cudaStreamSynchronize")
     e = e.op(22, 25, (18, 23))
     assert causes(tmp_path, e) == {"sync": 13}
     assert sites(traced(e))["call"].to_list() == ["copy + cudaStreamSynchronize"]
 
 
-def test_i11_a_copy_from_pinned_memory_at_the_links_limit(traced):
+def test_a_copy_from_pinned_memory_at_the_links_limit(traced):
     e = Host().copy(0, 100, (-5, -2), memory=PINNED, nbytes=5_500_000).op(100, 200, (-1, 0))
     trace = traced(e)
     row = copy_sites(trace).row(0, named=True)
@@ -163,7 +163,7 @@ def test_i11_a_copy_from_pinned_memory_at_the_links_limit(traced):
     assert (time.span_ns - time.busy_ns, time.copy_only_ns) == (0, 100_000)
 
 
-def test_i12_small_copies_get_no_verdict_on_their_rate(tmp_path):
+def test_small_copies_get_no_verdict_on_their_rate(tmp_path):
     e = Host().copy(0, 100, (-5, 99), nbytes=780_000).op(100, 200, (99.5, 100))
     d = analyze([e.write(tmp_path / "t.sqlite")], only=["idle_gaps"])
     row = d.frames["idle_gaps"]["copies"].row(0, named=True)

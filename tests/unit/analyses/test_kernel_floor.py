@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit import engine
 from tracekit.analyses import load
 from tracekit.analyses.kernel_floor.limits import Limit, judged

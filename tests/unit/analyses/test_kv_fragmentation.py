@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.analyses import load
 from tracekit.analyses.kv_fragmentation.chart import chart
 from tracekit.engine import run
@@ -114,7 +114,7 @@ def test_block_order_alone_is_harmless(judge, places, want):
 
 
 @pytest.mark.parametrize(("pitch", "scatter"), [(512, 0.428571), (896, 0.652174)])
-def test_a3_short_rows_apart_are_a_matter_of_run_length(judge, pitch, scatter):
+def test_short_rows_apart_are_a_matter_of_run_length(judge, pitch, scatter):
     frames, found = judge(blocks([i * pitch for i in range(4)], 256))
     check(
         layer(frames),
@@ -130,18 +130,18 @@ def test_a3_short_rows_apart_are_a_matter_of_run_length(judge, pitch, scatter):
     assert "contiguous pieces are short" in only(found).title
 
 
-def test_a4_a_block_off_its_sector_fetches_more(judge):
+def test_a_block_off_its_sector_fetches_more(judge):
     frames, _ = judge(blocks([16], 256))
     check(layer(frames), o32_frac=0.125, o64_frac=0.25, o128_frac=0.5, ou32_frac=0.125)
 
 
 @pytest.mark.parametrize(("offset", "o32", "o128"), [(16, 0.25, 1.0), (32, 0.0, 1.0)])
-def test_a4_an_isolated_line(judge, offset, o32, o128):
+def test_an_isolated_line(judge, offset, o32, o128):
     frames, _ = judge(blocks([offset], 128))
     check(layer(frames), o32_frac=o32, ou32_frac=o32, o128_frac=o128)
 
 
-def test_a4_isolated_misaligned_lines_are_critical_in_number(judge):
+def test_isolated_misaligned_lines_are_critical_in_number(judge):
     n = 2 * MIB // 128
     pool = f"KV_POOL layer=0 kind=k addr={BASE + 16:#x} stride=512 blocks={n} block_bytes=128"
     frames, found = judge(marked(pool, f"KV_TABLE seq=0 ids={','.join(map(str, range(n)))}"))
@@ -153,7 +153,7 @@ def test_a4_isolated_misaligned_lines_are_critical_in_number(judge):
     assert only(found).level is Level.WARN, "one block is no proof"
 
 
-def test_a5_rows_of_144_bytes(judge):
+def test_rows_of_144_bytes(judge):
     pool = (
         f"KV_POOL layer=0 kind=k addr={BASE:#x} stride=1152 blocks=4 block_bytes=1152"
         " block_tokens=8 token_pitch=144 row_bytes=144"
@@ -172,7 +172,7 @@ def test_a5_rows_of_144_bytes(judge):
     assert next(iter(found.values())).level is not Level.CRITICAL
 
 
-def test_a5_rows_of_160_bytes(judge):
+def test_rows_of_160_bytes(judge):
     pool = (
         f"KV_POOL layer=0 kind=k addr={BASE:#x} stride=640 blocks=4 block_bytes=640"
         " block_tokens=4 token_pitch=160 row_bytes=160"
@@ -181,7 +181,7 @@ def test_a5_rows_of_160_bytes(judge):
     check(layer(frames), o32_frac=0, o64_frac=0.2, o128_frac=0.6, ou128_frac=0)
 
 
-def test_a6_slots_behind_the_last_token(judge):
+def test_slots_behind_the_last_token(judge):
     texts, place = [], 0
     for seq, length in enumerate([1, 17, 100]):
         for i in range(-(-length // 16)):
@@ -206,7 +206,7 @@ def test_a6_slots_behind_the_last_token(judge):
     assert "26.2% of allocated bytes hold no token" in finding.title
 
 
-def test_a7_external_fragmentation_of_a_pool_of_mixed_blocks(judge):
+def test_external_fragmentation_of_a_pool_of_mixed_blocks(judge):
     sizes = [(10, 3), (5, 4), (25, 5), (20, 0)]
     texts = [f"KV_POOL layer=0 addr={BASE:#x} bytes={72 * MIB}"]
     at = 0
@@ -223,13 +223,13 @@ def test_a7_external_fragmentation_of_a_pool_of_mixed_blocks(judge):
     assert found["usage-blocks-of-mixed-size"].level is Level.WARN
 
 
-def test_a8_pages_are_not_judged_below_one_page_of_bytes(judge):
+def test_pages_are_not_judged_below_one_page_of_bytes(judge):
     frames, found = judge(blocks([0, 2 * MIB, 4 * MIB]))
     check(layer(frames), pages=3, pages_min=1, page_ratio=None, scatter_frac=0.976744)
     assert only(found).level is Level.OK
 
 
-def test_a9_one_block(judge):
+def test_one_block(judge):
     frames, found = judge(blocks([0]))
     check(
         layer(frames),
@@ -243,7 +243,7 @@ def test_a9_one_block(judge):
     assert "one piece" in only(found).title
 
 
-def test_a9_a_missing_index_ends_a_run(judge):
+def test_a_missing_index_ends_a_run(judge):
     frames, _ = judge(blocks([0, BLOCK, 5 * BLOCK], indices=[0, 1, 3]))
     check(layer(frames), pairs=1, contiguity_frac=1, runs=2, run_mean_bytes=49152, scatter_frac=0.5)
 
@@ -256,7 +256,7 @@ def reallocs(sizes: Sequence[int], *, layer: int = 0, step_ns: int | None = None
     return e
 
 
-def test_a10_a_concatenating_cache(judge):
+def test_a_concatenating_cache(judge):
     frames, found = judge(reallocs([204800, 206848, 208896, 210944]).kernel(0, 10**9, "k"))
     check(
         frames["chains"].row(0, named=True),
@@ -269,7 +269,7 @@ def test_a10_a_concatenating_cache(judge):
     assert found["copies-one-tensor-a-layer"].level is Level.OK
 
 
-def test_a12_copying_a_long_cache_every_step_is_critical(judge):
+def test_copying_a_long_cache_every_step_is_critical(judge):
     """16 sequences of an 8B model at context 2048 on an H100: 4 GiB copied every step."""
     gib4 = 4294967296
     step = 8_640_340
@@ -294,7 +294,7 @@ def test_a12_copying_a_long_cache_every_step_is_critical(judge):
 @pytest.mark.parametrize(
     "pitches", [(2048, 256), (256, 4096)], ids=["tokens-first", "heads-first-as-view"]
 )
-def test_j03_both_orders_of_heads_and_tokens_are_dense(judge, pitches):
+def test_both_orders_of_heads_and_tokens_are_dense(judge, pitches):
     token, head = pitches
     pool = (
         f"KV_POOL layer=0 kind=k addr={BASE:#x} stride={BLOCK} blocks=10 block_bytes={BLOCK}"
@@ -305,7 +305,7 @@ def test_j03_both_orders_of_heads_and_tokens_are_dense(judge, pitches):
     assert found["layout-pool-of-10-blocks-of-32768-b"].level is Level.OK
 
 
-def test_j06_gaps_are_locality_not_lost_memory(judge):
+def test_gaps_are_locality_not_lost_memory(judge):
     frames, found = judge(blocks([p * BLOCK for p in (5, 6, 7, 20, 21)]))
     check(layer(frames), pairs=4, frag_frac=0.25, runs=2)
     finding = only(found)
@@ -314,7 +314,7 @@ def test_j06_gaps_are_locality_not_lost_memory(judge):
     assert any("no memory is lost" in caveat for caveat in finding.caveats)
 
 
-def test_j08_reserved_allocated_and_holding_tokens_are_three_numbers(judge):
+def test_reserved_allocated_and_holding_tokens_are_three_numbers(judge):
     tokens = [16] * 20 + [9] * 20
     assert sum(tokens) == 500
     texts = [f"KV_POOL layer=0 addr={BASE:#x} stride=1024 blocks=100 block_bytes=1024"]
@@ -331,7 +331,7 @@ def test_j08_reserved_allocated_and_holding_tokens_are_three_numbers(judge):
     assert "40.0% of it allocated, 31.2% holding tokens" in title
 
 
-def test_j08_tokens_may_come_from_steps(judge):
+def test_tokens_may_come_from_steps(judge):
     pool = f"KV_POOL layer=0 addr={BASE:#x} stride=1024 blocks=100 block_bytes=1024 block_tokens=16"
     ids = ",".join(map(str, range(40)))
     e = marked(pool).range(5, 500, "STEP step=0 kv_tokens=500")
@@ -341,7 +341,7 @@ def test_j08_tokens_may_come_from_steps(judge):
     assert usage["int_frac"] == pytest.approx(1 - 500 / 640)
 
 
-def test_j08_what_is_not_stated_stays_unknown(judge):
+def test_what_is_not_stated_stays_unknown(judge):
     pool = f"KV_POOL layer=0 addr={BASE:#x} stride=1024 blocks=100 block_bytes=1024"
     _, found = judge(marked(pool, "KV_TABLE seq=0 ids=1,2,3"))
     finding = found["usage-pool-of-100-blocks-of-1024-b"]
@@ -350,7 +350,7 @@ def test_j08_what_is_not_stated_stays_unknown(judge):
     assert finding.missing
 
 
-def test_j09_a_cache_that_grows_by_steps_is_no_leak(judge):
+def test_a_cache_that_grows_by_steps_is_no_leak(judge):
     sizes = [256 * k for k in range(1, 17)]
     frames, found = judge(reallocs(sizes).kernel(0, 10**9, "k"))
     check(
@@ -365,7 +365,7 @@ def test_j09_a_cache_that_grows_by_steps_is_no_leak(judge):
     assert any("not a leak" in caveat for caveat in finding.caveats)
 
 
-def test_j10_no_heads_axis_and_groups_of_different_block_counts(judge):
+def test_no_heads_axis_and_groups_of_different_block_counts(judge):
     latent = (
         f"KV_POOL layer=0 kind=kv addr={BASE:#x} stride=18432 blocks=100 block_bytes=18432"
         " block_tokens=16 token_pitch=1152 row_bytes=1152"
@@ -443,7 +443,7 @@ def test_pools_without_block_tables_say_so(judge):
         ("2.00 GiB", "5.00 GiB", Level.WARN, "possible fragmentation"),
     ],
 )
-def test_j02_an_out_of_memory_message_in_the_trace(judge, asked, unused, level, words):
+def test_an_out_of_memory_message_in_the_trace(judge, asked, unused, level, words):
     text = (
         f"CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity of 78.09 GiB"
         f" of which 9.00 MiB is free. Of the allocated memory 70.00 GiB is allocated by PyTorch,"

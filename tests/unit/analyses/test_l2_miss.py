@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.builders import Export
-from tests.diagnoses import frames_of
+from tests.support.builders import Export
+from tests.support.diagnoses import frames_of
 from tracekit.analyses import load
 from tracekit.analyses.l2_miss import Params
 from tracekit.analyses.l2_miss.association import associate, judge, with_holm
@@ -73,7 +73,7 @@ def judged(x: Sequence[float], y: Sequence[float], z: Sequence[float] | None = N
     return row, judge(row, 1.0, Params())
 
 
-def test_b2_a_clear_association_is_a_warning():
+def test_a_clear_association_is_a_warning():
     row, level = judged(F8, MISS8)
     assert (row["r"], row["r_lo"], row["r_hi"]) == pytest.approx((0.947836, 0.732230, 0.990764))
     assert (row["rho"], row["rho_lo"], row["rho_hi"]) == pytest.approx(
@@ -85,7 +85,7 @@ def test_b2_a_clear_association_is_a_warning():
     assert level is Level.WARN, "without a covariate it is never critical"
 
 
-def test_b3_what_vanishes_with_the_bytes_held_fixed_is_never_critical():
+def test_what_vanishes_with_the_bytes_held_fixed_is_never_critical():
     z = [1, 2, 3, 4, 5, 6, 7, 8]
     x = [1.1, 1.9, 3.2, 3.8, 5.1, 5.9, 7.2, 7.8]
     y = [0.9, 2.1, 3.1, 3.9, 4.9, 6.1, 6.9, 8.1]
@@ -115,20 +115,20 @@ def test_an_association_beyond_the_bytes_is_critical():
     ],
     ids=["b4", "b5", "constant-y", "nan-x", "nan-pairs"],
 )
-def test_g09_no_coefficient_without_reason(x, y, n, why):
+def test_no_coefficient_without_reason(x, y, n, why):
     row, level = judged(x, y)
     assert (row["n"], row["why"]) == (n, why)
     assert (row["rho"] is None) == bool(why)
     assert level is Level.UNKNOWN
 
 
-def test_b8_ties_share_their_rank():
+def test_ties_share_their_rank():
     row, _ = judged([1, 2, 2, 3], [1, 3, 2, 4])
     assert row["rho"] == pytest.approx(0.948683, rel=1e-6)
     assert row["p_perm"] is None, "four layers cannot reach significance"
 
 
-def test_b9_serial_rows_are_worth_less():
+def test_serial_rows_are_worth_less():
     assert association.effective_n(100, 0.6, 0.5) == pytest.approx(53.846, rel=1e-4)
 
 
@@ -142,7 +142,7 @@ def test_no_association_is_ok_only_with_a_narrow_interval():
     assert judge(row, 0.5, Params()) is Level.UNKNOWN, "half of the layers are not known"
 
 
-def test_b6_layers_pool_samples_not_ratios(diagnose):
+def test_layers_pool_samples_not_ratios(diagnose):
     """Two kernels of one layer: 100 us at 10 % and 10 us at 50 % misses."""
     e = Export().gpu().range(1, 9, "layer=0")
     e.kernel(100 * US, 200 * US, "read", launch=2).kernel(300 * US, 310 * US, "read", launch=4)
@@ -191,7 +191,7 @@ def test_few_layers_are_not_judged(diagnose):
     assert "5 layers are too few" in found["association-gpu0"].title
 
 
-def test_g01_permission(diagnose):
+def test_permission(diagnose):
     e = sampled_without_metrics().add(
         "DIAGNOSTIC_EVENT", timestamp=1, severity=3, text="GPU Metrics: Insufficient privilege"
     )
@@ -203,7 +203,7 @@ def test_g01_permission(diagnose):
     assert frames["associations"].is_empty(), "absent, not zero"
 
 
-def test_g02_counters_in_use(diagnose):
+def test_counters_in_use(diagnose):
     e = sampled_without_metrics().add(
         "DIAGNOSTIC_EVENT", timestamp=1, severity=3, text="GPU counters are in use by another tool"
     )
@@ -216,7 +216,7 @@ def sampled_without_metrics() -> Export:
     return Export().gpu().kernel(0, 100 * US, "read")
 
 
-def test_g06_values_off_the_scale_are_counted_and_names_match_exactly(diagnose):
+def test_values_off_the_scale_are_counted_and_names_match_exactly(diagnose):
     times = [10 * US * i for i in range(20)]
     e = Export().gpu().kernel(0, 200 * US, "read")
     e.metric("GPC Clock Frequency [MHz]", times, [1_710_000_000] * 20)
@@ -230,7 +230,7 @@ def test_g06_values_off_the_scale_are_counted_and_names_match_exactly(diagnose):
     assert row["hit_frac"] == pytest.approx((10 * 0.5 + 8 * 0.7) / 18)
 
 
-def test_g08_a_general_set_has_no_l2_hit_rate(diagnose):
+def test_a_general_set_has_no_l2_hit_rate(diagnose):
     e = sampled_without_metrics().metric("DRAM Read Bandwidth [Throughput %]", [1, 2], [10, 20])
     _, found = diagnose(e)
     finding = found["not-sampled"]
@@ -241,14 +241,14 @@ def test_g08_a_general_set_has_no_l2_hit_rate(diagnose):
 
 
 @pytest.mark.parametrize("name", ["L2 Hit Rate [Ratio %]", "L2 Hit Rate from L1 [Ratio %]"])
-def test_g08_a_sampled_ratio_is_labelled_as_such(diagnose, name):
+def test_a_sampled_ratio_is_labelled_as_such(diagnose, name):
     frames, found = diagnose(sampled([0.27], name=name))
     assert frames["layers"]["miss_frac"].to_list() == pytest.approx([0.27])
     assert frames["counters"]["name"].to_list() == [name]
     assert "(sampled)" in found["association-gpu0"].title
 
 
-def test_g08_another_chip_names_no_set_that_it_may_not_have(diagnose):
+def test_another_chip_names_no_set_that_it_may_not_have(diagnose):
     e = Export().gpu(name="NVIDIA A100-SXM4-80GB", chipName="GA100").kernel(0, 100 * US, "read")
     _, found = diagnose(e.metric("GR Active [Throughput %]", [1, 2], [10, 20]))
     assert [m.command.split()[0] for m in found["not-sampled"].missing] == ["ncu"]
@@ -298,7 +298,7 @@ def test_occupancy_bins(diagnose):
     assert frames["layers"]["occupancy_frac"].to_list() == pytest.approx([0.45, 0.45])
 
 
-def test_k05_nothing_is_claimed_about_traffic_that_was_not_measured(diagnose):
+def test_nothing_is_claimed_about_traffic_that_was_not_measured(diagnose):
     e = (
         Export()
         .gpu()

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.builders import Export
-from tests.ncu_pages import Page
+from tests.support.builders import Export
+from tests.support.ncu_pages import Page
 from tracekit.analyses import load
 from tracekit.engine import run
 from tracekit.model.finding import Finding, Level
@@ -80,7 +80,7 @@ def numbers(finding: Finding) -> dict[str, Any]:
     return {m.name: m.value for m in finding.metrics}
 
 
-def test_b1_misses_over_look_ups_alone(judge):
+def test_misses_over_look_ups_alone(judge):
     frames, found = judge(counted(Page(UNITS), "a", 237_000, 1_000_000))
     row = frames["ncu_kernels"].row(0, named=True)
     assert (row["miss_frac"], row["n_profiled"]) == (pytest.approx(0.237), 1)
@@ -92,7 +92,7 @@ def test_b1_misses_over_look_ups_alone(judge):
     assert [m.tables for m in finding.missing] == [("kernels", "nvtx")]
 
 
-def test_b6_a_kernel_s_rate_is_a_ratio_of_sums(judge):
+def test_a_kernel_s_rate_is_a_ratio_of_sums(judge):
     page = counted(counted(Page(UNITS), "a", 100, 1000), "a", 10, 20)
     assert judge(page)[0]["ncu_kernels"]["miss_frac"].to_list() == [
         pytest.approx(0.107843, abs=1e-6)
@@ -104,7 +104,7 @@ def test_b6_a_kernel_s_rate_is_a_ratio_of_sums(judge):
 
 
 @pytest.mark.parametrize(("useful", "a"), [(1_500_000_000, 1.34), (0, None)])
-def test_b7_dram_amplification_where_useful_bytes_are_stated(judge, useful, a):
+def test_dram_amplification_where_useful_bytes_are_stated(judge, useful, a):
     page = counted(Page(UNITS), "a", 1, 2, **{"dram__bytes_read.sum": 2.01e9})
     frames, found = judge(page, useful_bytes=useful)
     assert frames["ncu_kernels"]["dram_amplification"].to_list() == [
@@ -157,7 +157,7 @@ def test_layers_of_both_runs_meet_and_an_association_is_judged(judge):
     assert "not-sampled" not in found
 
 
-def test_h06_unknown_cache_control_is_said_and_caps_the_confidence(judge):
+def test_unknown_cache_control_is_said_and_caps_the_confidence(judge):
     e, page = layered([120, 150, 130, 200, 220, 210, 300, 330])
     finding = judge(page, e)[1]["ncu-gpu0"]
     assert CACHE_CAVEAT in finding.caveats
@@ -165,7 +165,7 @@ def test_h06_unknown_cache_control_is_said_and_caps_the_confidence(judge):
     assert finding.confidence.value <= 0.5
 
 
-def test_h07_what_was_not_profiled_is_unknown_and_below_80_percent_nothing_is_judged(judge):
+def test_what_was_not_profiled_is_unknown_and_below_80_percent_nothing_is_judged(judge):
     e, page = layered([120, 150, 130, 200, 220, 210, 300, 330])
     e.kernel(5_000 * US, 5_300 * US, "ncclDevKernel_AllReduce_Sum_f16_RING_LL(args)")
     frames, found = judge(page, e)
@@ -180,7 +180,7 @@ def test_h07_what_was_not_profiled_is_unknown_and_below_80_percent_nothing_is_ju
     assert set(frames["associations"].filter(source="ncu")["severity"].drop_nulls()) == {"unknown"}
 
 
-def test_h08_subsets_match_by_shape_and_strangers_are_said(judge):
+def test_subsets_match_by_shape_and_strangers_are_said(judge):
     e = Export()
     for i in range(100):
         e.kernel(i * 100, i * 100 + 40, "void a<int>(A*)", grid=(4, 1, 1))

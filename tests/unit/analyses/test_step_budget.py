@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.engine import analyze
 from tracekit.model.finding import Level
 

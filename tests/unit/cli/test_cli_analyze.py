@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, UNKNOWN
+from tests.support.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, UNKNOWN
 from tracekit import engine
 from tracekit.cli import _app as cli
 from tracekit.cli import _output

@@ -122,7 +122,7 @@ def test_switching_on_twice_changes_nothing() -> None:
         ("", "/with:colon/lib.so", ""),
     ],
 )
-def test_i08_a_preload_is_appended_and_order_kept(setting: str, library: str, wanted: str) -> None:
+def test_a_preload_is_appended_and_order_kept(setting: str, library: str, wanted: str) -> None:
     assert environment.with_preload(setting, Path(library)) == wanted
 
 

@@ -73,7 +73,7 @@ def decode(cache: Any, tensor: Callable[..., Any], *lengths: int) -> None:
             assert cache.update(states, states, index, {}) == "result"
 
 
-def test_j09_a_dynamic_cache_moves_at_every_step(cache_class, tensor, tool) -> None:
+def test_a_dynamic_cache_moves_at_every_step(cache_class, tensor, tool) -> None:
     cache = cache_class([Layer(tensor)])
     decode(cache, tensor, 3, 1)
     assert tool.texts("KV_REALLOC", "KV_BLOCK") == [
@@ -85,7 +85,7 @@ def test_j09_a_dynamic_cache_moves_at_every_step(cache_class, tensor, tool) -> N
     assert huggingface_cache.held_tokens(cache) == 4
 
 
-def test_j09_growth_by_256_tokens_copies_30720(cache_class, tensor, tool) -> None:
+def test_growth_by_256_tokens_copies_30720(cache_class, tensor, tool) -> None:
     cache = cache_class([Layer(tensor)])
     decode(cache, tensor, *[256] * 16)
     lengths = [int(t.partition("seq_len=")[2].split()[0]) for t in tool.texts("KV_REALLOC")][::2]
@@ -93,7 +93,7 @@ def test_j09_growth_by_256_tokens_copies_30720(cache_class, tensor, tool) -> Non
     assert sum(lengths[:-1]) == 256 * sum(range(16)) == 30_720
 
 
-def test_j09_a_static_cache_is_allocated_once_and_filled(cache_class, tensor, tool) -> None:
+def test_a_static_cache_is_allocated_once_and_filled(cache_class, tensor, tool) -> None:
     cache = cache_class([StaticLayer(tensor, max_cache_len=4)])
     decode(cache, tensor, 3, 1, 1)
     assert [t for t in tool.texts("KV_REALLOC", "KV_BLOCK") if "kind=k" in t] == [

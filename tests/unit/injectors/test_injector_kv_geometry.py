@@ -21,7 +21,7 @@ SPEC = Spec(blocks=NB, block_tokens=B, heads=H, head_size=D, head_size_v=D)
 BLOCK = B * H * D * 2
 
 
-def test_j03_keys_and_values_apart_tokens_before_heads() -> None:
+def test_keys_and_values_apart_tokens_before_heads() -> None:
     found = pools((2, NB, B, H, D), dense((2, NB, B, H, D)), 2, SPEC)
     assert found == [
         Pool("k", 0, BLOCK, NB, BLOCK, B, H * D * 2, D * 2, D * 2),
@@ -29,7 +29,7 @@ def test_j03_keys_and_values_apart_tokens_before_heads() -> None:
     ]
 
 
-def test_j03_heads_before_tokens_as_a_permuted_view_is_dense_too() -> None:
+def test_heads_before_tokens_as_a_permuted_view_is_dense_too() -> None:
     shape = (NB, B, H, D)
     strides = (16384, 128, 2048, 1)
     assert strides == dense(shape, (0, 2, 1, 3))
@@ -38,20 +38,20 @@ def test_j03_heads_before_tokens_as_a_permuted_view_is_dense_too() -> None:
     assert pool.block_bytes == pool.stride
 
 
-def test_j03_blocks_before_keys_and_values() -> None:
+def test_blocks_before_keys_and_values() -> None:
     shape = (NB, 2, B, H, D)
     k, v = pools(shape, dense(shape), 2, SPEC)
     assert (k.offset, k.stride, k.block_bytes) == (0, 2 * BLOCK, BLOCK)
     assert (v.offset, v.stride) == (BLOCK, 2 * BLOCK)
 
 
-def test_j03_packed_keys_and_values() -> None:
+def test_packed_keys_and_values() -> None:
     shape = (NB, H, B, 2 * D)
     (pool,) = pools(shape, dense(shape), 2, SPEC)
     assert pool == Pool("kv", 0, 2 * BLOCK, NB, 2 * BLOCK, B, 4 * D, 4 * D, B * 4 * D)
 
 
-def test_j10_no_heads_axis() -> None:
+def test_no_heads_axis() -> None:
     shape = (NB, B, 576)
     (pool,) = pools(shape, dense(shape), 2, Spec(NB, B, 1, 576, 0))
     assert pool == Pool("kv", 0, B * 1152, NB, B * 1152, B, 1152, 1152, None)

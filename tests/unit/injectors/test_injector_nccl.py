@@ -1,4 +1,4 @@
-"""I07: NCCL taken from a handle that ctypes opened, with a stand-in library."""
+"""NCCL taken from a handle that ctypes opened, with a stand-in library."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def start(library: ctypes.CDLL) -> ctypes.c_void_p:
     return comm
 
 
-def test_i07_a_collective_through_ctypes_is_marked(library: ctypes.CDLL, tool: Any) -> None:
+def test_a_collective_through_ctypes_is_marked(library: ctypes.CDLL, tool: Any) -> None:
     comm = start(library)
     library.ncclAllReduce.argtypes = [
         *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int),
@@ -79,7 +79,7 @@ def test_point_to_point(library: ctypes.CDLL, tool: Any) -> None:
     assert " peer=3 " in tool.texts("COLL")[0]
 
 
-def test_i11_groups_and_errors(library: ctypes.CDLL, tool: Any) -> None:
+def test_groups_and_errors(library: ctypes.CDLL, tool: Any) -> None:
     library.ncclGroupEnd()
     library.ncclGroupStart()
     library.ncclGroupStart()

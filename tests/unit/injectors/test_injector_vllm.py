@@ -144,7 +144,7 @@ def test_null_blocks_are_no_blocks(manager_class, tool) -> None:
     ]
 
 
-def test_j10_groups_are_told_one_by_one(manager_class, tool) -> None:
+def test_groups_are_told_one_by_one(manager_class, tool) -> None:
     manager = manager_class(groups=2)
     manager.coming = [[1, 2], [9]]
     manager.allocate_slots(request("a"), 16)

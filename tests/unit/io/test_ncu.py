@@ -49,7 +49,7 @@ def fixture(tmp_path: Path):
     return go
 
 
-def test_h01_the_row_of_units_is_no_kernel(read):
+def test_the_row_of_units_is_no_kernel(read):
     found = read(page(UNITS, row(0, "a", "1,234.56", "2"), row(1, "b", "3", "n/a")))
     assert found.kernels["name"].to_list() == ["a", "b"]
     assert found.units == {"gpu__time_duration.sum": "ns", "dram__bytes_read.sum": "bytes"}
@@ -71,31 +71,31 @@ def test_h01_the_row_of_units_is_no_kernel(read):
         ("63.9", "%", 63.9),
     ],
 )
-def test_h03_numbers_come_out_in_base_units(text, unit, want):
+def test_numbers_come_out_in_base_units(text, unit, want):
     value = number(text)
     assert value is not None
     assert value * to_base(unit)[0] == pytest.approx(want)
 
 
 @pytest.mark.parametrize("text", ["n/a", "N/A", "no data", "", " "])
-def test_h03_absent_values_are_missing(text):
+def test_absent_values_are_missing(text):
     assert number(text) is None
 
 
 @pytest.mark.parametrize("text", ["1.234,56", "1,23", "12,34.5"])
-def test_h03_a_decimal_comma_is_refused(text, read):
+def test_a_decimal_comma_is_refused(text, read):
     with pytest.raises(InputError, match="ambiguous number"):
         number(text)
     with pytest.raises(InputError, match="ambiguous number"):
         read(page(UNITS, row(0, "a", text, "1")))
 
 
-def test_h03_names_with_commas_and_quotes(read):
+def test_names_with_commas_and_quotes(read):
     found = read(page(UNITS, row(0, 'f<int, "x">(A, B)', "1", "2")))
     assert found.kernels["name"].to_list() == ['f<int, "x">(A, B)']
 
 
-def test_h04_banners_program_output_crlf_and_byte_order_mark(read):
+def test_banners_program_output_crlf_and_byte_order_mark(read):
     lines = [
         "==PROF== Connected to process 7",
         "loading, model, now",
@@ -111,22 +111,22 @@ def test_h04_banners_program_output_crlf_and_byte_order_mark(read):
     assert found.inaccessible == ("lts__t_sectors.sum",)
 
 
-def test_h04_another_file_is_refused_with_what_to_do(read):
+def test_another_file_is_refused_with_what_to_do(read):
     with pytest.raises(NotAReportError, match="--page raw"):
         read("a,b\n1,2\n")
 
 
-def test_h06_the_caveat_names_the_options():
+def test_the_caveat_names_the_options():
     assert "--cache-control none" in CACHE_CAVEAT
     assert "--replay-mode application" in CACHE_CAVEAT
 
 
-def test_b1_misses_over_sectors():
+def test_misses_over_sectors():
     found = miss_share({f"{TEX}.sum": 1_000_000, f"{TEX}_lookup_miss.sum": 237_000})
     assert (found.share, found.inconsistent) == (pytest.approx(0.237), False)
 
 
-def test_b6_a_ratio_of_sums_is_no_mean_of_ratios():
+def test_a_ratio_of_sums_is_no_mean_of_ratios():
     found = miss_share({f"{TEX}.sum": 1000 + 20, f"{TEX}_lookup_miss.sum": 100 + 10})
     assert found.share == pytest.approx(0.107843, abs=1e-6)
 
@@ -172,7 +172,7 @@ def shaped(names: list[str], **more: list[int]) -> pl.DataFrame:
     return pl.DataFrame({"name": names, **axes, **more}, schema=schema)
 
 
-def test_h08_join_by_name_and_shape():
+def test_join_by_name_and_shape():
     timeline = shaped(["void a<int>(A*)"] * 100 + ["b"] * 50, time_ns=[2] * 100 + [4] * 50)
     joined = join_timeline(timeline, shaped(["a"] * 5 + ["c"]))
     status = {r["name"]: (r["status"], r["n_timeline"], r["n_profiled"]) for r in joined.to_dicts()}
@@ -185,7 +185,7 @@ def test_h08_join_by_name_and_shape():
     assert matched / joined["time_ns"].sum() == pytest.approx(0.5)
 
 
-def test_h07_collectives_that_ncu_cannot_replay_are_not_profiled():
+def test_collectives_that_ncu_cannot_replay_are_not_profiled():
     timeline = shaped(["ncclDevKernel_AllReduce", "a"], time_ns=[10, 1])
     joined = join_timeline(timeline, shaped(["a"]))
     assert joined["status"].to_list() == ["not profiled", "matched"]
@@ -199,7 +199,7 @@ def stalled(**values: float | None) -> dict[str, float | None]:
     return base | values
 
 
-def test_d8_the_longest_stall_as_a_share_of_a_warp_s_time():
+def test_the_longest_stall_as_a_share_of_a_warp_s_time():
     found = worst_stall(stalled(stall_wait=1.0))
     assert found.reason == "long_scoreboard"
     assert found.share == pytest.approx(0.596154, abs=1e-6)

@@ -8,8 +8,8 @@ import zipfile
 
 import pytest
 
-from tests.builders import Export
-from tests.ncu_pages import HOST, PROCESS, Page
+from tests.support.builders import Export
+from tests.support.ncu_pages import HOST, PROCESS, Page
 from tracekit.cli import _app as cli
 from tracekit.engine import analyze
 from tracekit.errors import DuplicateReportError, InputError, NotAReportError

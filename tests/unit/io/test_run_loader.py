@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.io.nsys.reader import ReportReader
 from tracekit.io.run import loader
 from tracekit.io.run.loader import RunLoader

@@ -8,7 +8,7 @@ from contextlib import closing
 import polars as pl
 import pytest
 
-from tests.builders import Export, gid
+from tests.support.builders import Export, gid
 from tracekit.bundle.anonymous import anonymous
 from tracekit.bundle.export import PASSING, cut, n_events, write_slice
 from tracekit.model.catalog import CATALOG

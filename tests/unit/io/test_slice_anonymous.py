@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.bundle.anonymous import (
     TextNumbers,
     anonymous,

@@ -84,7 +84,7 @@ def test_views_virtual_tables_and_sqlite_s_own_tables_are_not_listed(tmp_path):
 
 
 @pytest.mark.parametrize("reader", ["pages", "sqlite"])
-def test_a02_an_empty_table_gives_one_empty_typed_frame(tmp_path, reader):
+def test_an_empty_table_gives_one_empty_typed_frame(tmp_path, reader):
     with open_source(make(tmp_path / "r.sqlite", rows=[]), reader) as source:
         frames = list(source.batches("t", COLUMNS))
         assert [frame.height for frame in frames] == [0]
@@ -147,7 +147,7 @@ def test_mixed_cells_convert_or_are_counted(tmp_path, reader, cells, dtype, valu
 
 
 @pytest.mark.parametrize("reader", ["pages", "sqlite"])
-def test_l05_text_that_is_not_utf8_is_replaced_and_counted(tmp_path, reader):
+def test_text_that_is_not_utf8_is_replaced_and_counted(tmp_path, reader):
     long = "n" * 1_000_000
     path = make(tmp_path / "r.sqlite", rows=[(1, "a\x00b"), (2, long), (3, "\x1b[31mred")])
     con = sqlite3.connect(path)
@@ -162,7 +162,7 @@ def test_l05_text_that_is_not_utf8_is_replaced_and_counted(tmp_path, reader):
         assert source.read("t", {"s": pl.Binary})["s"][3] == b"f\xffo"
 
 
-def test_l08_characters_that_are_special_in_a_uri(tmp_path):
+def test_characters_that_are_special_in_a_uri(tmp_path):
     folder = tmp_path / "dir with space"
     folder.mkdir()
     path = make(folder / "ré%20p?#&mode=rwc.sqlite")
@@ -172,7 +172,7 @@ def test_l08_characters_that_are_special_in_a_uri(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write to read-only folders")
-def test_l01_read_only_folder(tmp_path):
+def test_read_only_folder(tmp_path):
     path = make(tmp_path / "r.sqlite", mode="wal")
     tmp_path.chmod(0o555)
     try:
@@ -183,7 +183,7 @@ def test_l01_read_only_folder(tmp_path):
 
 
 @pytest.mark.parametrize("reader", ["auto", "pages", "sqlite"])
-def test_l01_a_wal_header_without_a_wal_leaves_nothing_behind(tmp_path, reader):
+def test_a_wal_header_without_a_wal_leaves_nothing_behind(tmp_path, reader):
     path = make(tmp_path / "r.sqlite", mode="wal")
     before = content(tmp_path)
     assert list(before) == ["r.sqlite"]
@@ -209,7 +209,7 @@ def with_wal(tmp_path):
 
 
 @pytest.mark.parametrize("reader", ["auto", "pages", "sqlite"])
-def test_l01_a_wal_is_used_and_nothing_is_modified(with_wal, reader):
+def test_a_wal_is_used_and_nothing_is_modified(with_wal, reader):
     before = content(with_wal.parent)
     with open_source(with_wal, reader) as source:
         assert source.read("t", COLUMNS).rows() == ROWS
@@ -217,7 +217,7 @@ def test_l01_a_wal_is_used_and_nothing_is_modified(with_wal, reader):
     assert content(with_wal.parent) == before
 
 
-def test_l01_a_wal_without_room_for_a_copy_is_reported(with_wal, monkeypatch):
+def test_a_wal_without_room_for_a_copy_is_reported(with_wal, monkeypatch):
     monkeypatch.setattr(database, "COPY_RESERVE_BYTES", 1 << 62)
     with open_source(with_wal) as source:
         assert source.read("t", COLUMNS).rows() == ROWS[:3]
@@ -242,7 +242,7 @@ def test_hot_journal_is_rolled_back_in_a_copy(tmp_path):
     assert content(folder) == before
 
 
-def test_l03_a_truncated_file_says_what_is_missing(tmp_path):
+def test_a_truncated_file_says_what_is_missing(tmp_path):
     path = make(tmp_path / "r.sqlite", rows=[(i, "x" * 100) for i in range(1000)])
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[: size // 2])
@@ -255,7 +255,7 @@ def test_l03_a_truncated_file_says_what_is_missing(tmp_path):
     assert "\n" not in line
 
 
-def test_l03_salvage_reads_the_tables_that_are_whole(tmp_path):
+def test_salvage_reads_the_tables_that_are_whole(tmp_path):
     path = make(tmp_path / "r.sqlite")
     con = sqlite3.connect(path)
     con.execute("CREATE TABLE big(a INTEGER, s TEXT)")
@@ -278,14 +278,14 @@ def test_l03_salvage_reads_the_tables_that_are_whole(tmp_path):
         (b"SQLite format 3\x00" + bytes(20), DamagedReportError, "less than its header"),
     ],
 )
-def test_l03_files_that_are_no_database(tmp_path, data, error, message):
+def test_files_that_are_no_database(tmp_path, data, error, message):
     path = tmp_path / "r.sqlite"
     path.write_bytes(data)
     with pytest.raises(error, match=message):
         open_source(path)
 
 
-def test_l03_a_page_of_zeros_is_an_error_of_that_table(tmp_path):
+def test_a_page_of_zeros_is_an_error_of_that_table(tmp_path):
     path = make(tmp_path / "r.sqlite", rows=[(i, "x" * 100) for i in range(1000)])
     data = bytearray(path.read_bytes())
     data[4096:8192] = bytes(4096)

@@ -73,7 +73,7 @@ def test_unlisted_devices_are_unknown(name: str | None) -> None:
     "name",
     ["NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA H200 MIG 2g.35gb", "NVIDIA A100-SXM4-80GB MIG"],
 )
-def test_d10_a_mig_slice_has_no_peak(name: str) -> None:
+def test_a_mig_slice_has_no_peak(name: str) -> None:
     assert is_mig(name)
     assert lookup(name, "GH100", sm_count=132, memory_bytes=150109880320) is None
     assert peak_bandwidth(lookup(name), reported_bytes_per_s=4.8e12) is None
@@ -82,7 +82,7 @@ def test_d10_a_mig_slice_has_no_peak(name: str) -> None:
     assert (own.gb_per_s, own.source) == (400.0, "user")
 
 
-def test_d11_no_gpu_information_is_no_ceiling() -> None:
+def test_no_gpu_information_is_no_ceiling() -> None:
     assert lookup(None) is None
     assert peak_bandwidth(None, reported_bytes_per_s=4.8e12) is None
 

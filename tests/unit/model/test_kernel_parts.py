@@ -75,7 +75,7 @@ SPELLINGS = (
 
 
 @pytest.mark.parametrize("spellings", SPELLINGS)
-def test_n4_spellings_of_one_kernel_share_a_key(spellings: tuple[str, ...]) -> None:
+def test_spellings_of_one_kernel_share_a_key(spellings: tuple[str, ...]) -> None:
     assert len({kernel_key(name) for name in spellings}) == 1
 
 

@@ -256,7 +256,7 @@ NAMES: dict[KernelKind, tuple[str, ...]] = {
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names]
 )
-def test_f08_every_name_has_one_class(kind: KernelKind, name: str) -> None:
+def test_every_name_has_one_class(kind: KernelKind, name: str) -> None:
     answer = classify(name)
     assert answer.kind is kind
     assert answer.is_comm is (kind in (KernelKind.COMM, KernelKind.CUSTOM_COMM))
@@ -315,7 +315,7 @@ def test_every_class_has_a_name() -> None:
         ("ampere_sgemm_32x128_tn", None, None, None, None),
     ],
 )
-def test_f01_operation_type_and_suffix(
+def test_operation_type_and_suffix(
     name: str, op: str | None, reduction: str | None, dtype: str | None, algorithm: str | None
 ) -> None:
     answer = classify(name)
@@ -338,11 +338,11 @@ def test_f01_operation_type_and_suffix(
         ("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", False),
     ],
 )
-def test_f02_multicast_shows_in_the_name(name: str, multicast: bool) -> None:
+def test_multicast_shows_in_the_name(name: str, multicast: bool) -> None:
     assert classify(name).multicast is multicast
 
 
-def test_f03_suffix_is_not_the_protocol() -> None:
+def test_suffix_is_not_the_protocol() -> None:
     answer = classify("ncclDevKernel_AllReduce_Sum_bf16_RING_LL")
     assert answer.algorithm_note == "name suffix RING_LL (not evidence of protocol)"
     assert classify("ncclDevKernel_SendRecv").algorithm_note is None
@@ -357,7 +357,7 @@ def test_f03_suffix_is_not_the_protocol() -> None:
         ("ncclDevKernel_Generic_1", None),
     ],
 )
-def test_f04_generic_names_leave_the_operation_unknown(name: str, named_op: str | None) -> None:
+def test_generic_names_leave_the_operation_unknown(name: str, named_op: str | None) -> None:
     answer = classify(name)
     assert answer.kind is KernelKind.COMM
     assert answer.op is None
@@ -380,7 +380,7 @@ def test_fused_communication(name: str, fused: bool) -> None:
     assert classify(name).fused is fused
 
 
-def test_f10_short_name_is_asked_last() -> None:
+def test_short_name_is_asked_last() -> None:
     flash = "void cutlass::device_kernel<flash::FlashAttnFwdSm90<int>>(T1::Params)"
     gemm = "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<int>>(T1::Params)"
     machete = "void cutlass::device_kernel<machete::MacheteCollectiveMma<int>>(T1::Params)"
@@ -388,7 +388,7 @@ def test_f10_short_name_is_asked_last() -> None:
     assert kinds == [KernelKind.ATTENTION, KernelKind.GEMM, KernelKind.GEMM_QUANT]
 
 
-def test_f10_mangled_name_stands_in() -> None:
+def test_mangled_name_stands_in() -> None:
     mangled = (
         "_ZN7cutlass13device_kernelIN5flash19enable_sm90_or_laterINS1_16FlashAttnFwdSm90IiEEEEEE"
         "vNT_6ParamsE"
@@ -419,17 +419,17 @@ def test_mangled_source_file_names_are_no_evidence() -> None:
         ("w8a8_block_fp8_matmul", KernelKind.GEMM),
     ],
 )
-def test_f11_order_of_the_table(name: str, kind: KernelKind) -> None:
+def test_order_of_the_table(name: str, kind: KernelKind) -> None:
     assert classify(name).kind is kind
 
 
-def test_k01_fused_dequantisation_is_no_standalone_kernel() -> None:
+def test_fused_dequantisation_is_no_standalone_kernel() -> None:
     kinds = [classify("void marlin::Marlin<half, 256>(int)").kind for _ in range(100)]
     assert kinds.count(KernelKind.DEQUANT) == 0
     assert kinds.count(KernelKind.GEMM_QUANT) == 100
 
 
-def test_k02_separate_dequantisation() -> None:
+def test_separate_dequantisation() -> None:
     assert classify("kDequantizeBlockwise<half, 512, 64, 8, NF4>").kind is KernelKind.DEQUANT
 
 

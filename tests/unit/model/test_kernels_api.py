@@ -9,7 +9,7 @@ import pytest
 from tracekit.model.kernels import ApiKind, api_base_name, api_kind
 
 
-def test_b03_launches_of_kernels_and_graphs() -> None:
+def test_launches_of_kernels_and_graphs() -> None:
     calls = [
         "cudaLaunchKernel_v7000",
         "cudaLaunchKernel_v7000",

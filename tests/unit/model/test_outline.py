@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tests.diagnoses import DEQUANT
+from tests.support.diagnoses import DEQUANT
 from tracekit.model.finding import Confidence, Finding, Level
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m " + "long words " * 20

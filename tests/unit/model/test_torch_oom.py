@@ -26,7 +26,7 @@ def new(asked: str, unused: str, *, total: str = "78.09 GiB", free: str = "9.00 
     return NEW.format(asked=asked, unused=unused, total=total, free=free, private=private)
 
 
-def test_j01_the_older_wording():
+def test_the_older_wording():
     oom = parse_oom(OLD)
     assert oom is not None
     assert (oom.requested_bytes, oom.free_bytes) == (256 * MIB, 512 * MIB)
@@ -36,7 +36,7 @@ def test_j01_the_older_wording():
 
 
 @pytest.mark.parametrize(("private", "want"), [("", None), (PRIVATE, 46 * MIB)])
-def test_j01_the_newer_wording(private, want):
+def test_the_newer_wording(private, want):
     oom = parse_oom(new("2.50 GiB", "335.00 MiB", private=private))
     assert oom is not None
     assert (oom.requested_bytes, oom.total_bytes) == (2560 * MIB, round(78.09 * GIB))
@@ -44,19 +44,19 @@ def test_j01_the_newer_wording(private, want):
     assert (oom.unallocated_bytes, oom.private_bytes) == (335 * MIB, want)
 
 
-def test_j02_too_little_unused_memory_is_not_fragmentation():
+def test_too_little_unused_memory_is_not_fragmentation():
     oom = parse_oom(new("16.00 GiB", "335.00 MiB"))
     assert oom is not None
     assert oom.verdict() == "not fragmentation (351 MB < 17.2 GB)"
 
 
-def test_j02_enough_unused_memory_is_possible_fragmentation():
+def test_enough_unused_memory_is_possible_fragmentation():
     oom = parse_oom(new("2.00 GiB", "5.00 GiB"))
     assert oom is not None
     assert oom.verdict().startswith("possible fragmentation")
 
 
-def test_j02_a_share_alone_is_no_verdict():
+def test_a_share_alone_is_no_verdict():
     oom = parse_oom(new("1.00 GiB", "1.83 GiB"))
     assert oom is not None
     assert oom.unallocated_frac == pytest.approx(0.0234, abs=1e-4)

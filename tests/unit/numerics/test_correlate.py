@@ -11,7 +11,7 @@ F = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
 MISS = [0.12, 0.15, 0.13, 0.20, 0.22, 0.21, 0.30, 0.33]
 
 
-def test_b02_pearson_spearman_and_effect() -> None:
+def test_pearson_spearman_and_effect() -> None:
     assert association.pearson(F, MISS) == pytest.approx(
         (8, 0.947836, 0.732230, 0.990764), rel=2e-6
     )
@@ -23,7 +23,7 @@ def test_b02_pearson_spearman_and_effect() -> None:
     assert association.top_minus_bottom(F, MISS) == pytest.approx(0.18, rel=1e-9)
 
 
-def test_b03_partial_correlation_exposes_the_common_cause() -> None:
+def test_partial_correlation_exposes_the_common_cause() -> None:
     z = np.arange(1, 9)
     x = [1.1, 1.9, 3.2, 3.8, 5.1, 5.9, 7.2, 7.8]
     y = [0.9, 2.1, 3.1, 3.9, 4.9, 6.1, 6.9, 8.1]
@@ -60,12 +60,12 @@ def test_perfect_correlation_has_a_point_interval() -> None:
     assert association.spearman([1, 2, 3, 4], [1, 4, 9, 16])[1:] == (1.0, 1.0, 1.0)
 
 
-def test_b08_average_ranks() -> None:
+def test_average_ranks() -> None:
     assert association.average_ranks([1, 2, 2, 3]).tolist() == [1, 2.5, 2.5, 4]
     assert association.spearman([1, 2, 2, 3], [1, 3, 2, 4]).r == pytest.approx(0.948683, rel=1e-6)
 
 
-def test_b09_effective_rows_of_serial_data() -> None:
+def test_effective_rows_of_serial_data() -> None:
     assert association.effective_n(100, 0.6, 0.5) == pytest.approx(53.846154, rel=1e-7)
     assert association.effective_n(100, -0.6, 0.5) == 100
     wide, narrow = association.pearson(F, MISS, n_eff=5), association.pearson(F, MISS)
@@ -77,7 +77,7 @@ def test_lag1_of_a_trend_and_of_a_constant() -> None:
     assert np.isnan(association.lag1([5, 5, 5]))
 
 
-def test_c09_slope_and_intercept() -> None:
+def test_slope_and_intercept() -> None:
     share = [0, 0, 0.25, 0.5, 0.5, 1]
     slope, start = association.theil_sen(share, [100, 102, 112, 125, 126, 150])
     assert (slope, start, slope / start) == (50, 100, 0.5)

@@ -35,7 +35,7 @@ def test_union(given: list[tuple[int, int]], expected: list[tuple[int, int]]) ->
     assert pairs(intervals.union(*rows(*given))) == expected
 
 
-def test_c01_contended_and_pure_time() -> None:
+def test_contended_and_pure_time() -> None:
     comm = intervals.union(*rows((0, 100 * US), (200 * US, 260 * US)))
     other = intervals.union(*rows((50 * US, 150 * US), (150 * US, 220 * US)))
     contended = intervals.intersect(*comm, *other)
@@ -47,7 +47,7 @@ def test_c01_contended_and_pure_time() -> None:
     assert (overlap / (comm[1] - comm[0])).tolist() == pytest.approx([0.5, 1 / 3])
 
 
-def test_c08_excess_goes_to_co_running_kernels_by_shared_time() -> None:
+def test_excess_goes_to_co_running_kernels_by_shared_time() -> None:
     assigned, weight = assign_excess(
         [0], [100 * US], [40 * US], [0, 30 * US, 500 * US], [50 * US, 100 * US, 600 * US]
     )

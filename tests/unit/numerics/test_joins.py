@@ -22,7 +22,7 @@ def test_places_share_their_process() -> None:
     assert found.tolist() == [0, 1, -1, -1]
 
 
-def test_d01_equal_ids_of_two_processes_stay_apart() -> None:
+def test_equal_ids_of_two_processes_stay_apart() -> None:
     a = ([1, 1, 1, 2, 2, 2], [1, 2, 3, 1, 2, 3])
     b = ([2, 2, 2, 1, 1, 1], [1, 2, 3, 1, 2, 3])
     assert match(a, b) == [3, 4, 5, 0, 1, 2]

@@ -14,12 +14,12 @@ def rows(count: int, row: int, pitch: int, offset: int = 0) -> strides.Traffic:
 
 
 @pytest.mark.parametrize("pitch", [512, 896])
-def test_a03_aligned_rows_at_any_pitch_fetch_nothing_extra(pitch: int) -> None:
+def test_aligned_rows_at_any_pitch_fetch_nothing_extra(pitch: int) -> None:
     found = rows(4, 256, pitch)
     assert [found.overfetch_frac(g).item() for g in (32, 64, 128)] == [0.0, 0.0, 0.0]
 
 
-def test_a04_segments_off_the_sector() -> None:
+def test_segments_off_the_sector() -> None:
     long = rows(1, 256, 256, offset=16)
     assert long.touched[32].tolist() == [9]
     assert long.touched[128].tolist() == [3]
@@ -31,7 +31,7 @@ def test_a04_segments_off_the_sector() -> None:
     assert (half.overfetch_frac(32).item(), half.overfetch_frac(128).item()) == (0.0, 1.0)
 
 
-def test_a05_head_sizes_that_are_no_multiple_of_a_line() -> None:
+def test_head_sizes_that_are_no_multiple_of_a_line() -> None:
     found = rows(8, 144, 144)
     assert [found.misaligned_frac(q).item() for q in (16, 32, 128)] == [0.0, 0.5, 0.875]
     assert found.overfetch_frac(32).item() == pytest.approx(0.111111, rel=1e-5)

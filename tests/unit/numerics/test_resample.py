@@ -11,19 +11,19 @@ BASE = [100, 102, 98, 101, 99]
 CONTENDED = [150, 160, 155, 149, 158]
 
 
-def test_c05_slowdown_with_interval_and_lost_time() -> None:
+def test_slowdown_with_interval_and_lost_time() -> None:
     found = bootstrap.median_ratio(BASE, CONTENDED)
     assert found == pytest.approx((1.55, 1.47525, 1.61224), rel=1e-5)
     assert bootstrap.lost(BASE, CONTENDED) == 272
 
 
-def test_c07_one_observation_each_has_no_interval() -> None:
+def test_one_observation_each_has_no_interval() -> None:
     found = bootstrap.median_ratio([124], [497])
     assert found.value == pytest.approx(4.008065, rel=1e-6)
     assert np.isnan([found.lo, found.hi]).all()
 
 
-def test_c10_rollup_is_weighted_and_geometric() -> None:
+def test_rollup_is_weighted_and_geometric() -> None:
     found = bootstrap.median_ratios([[100] * 5], [[155] * 5, [120] * 15], [0, 0])
     assert found.rollup() == pytest.approx((1.27929,) * 3, rel=1e-5)
     assert found.rollup([1]) == pytest.approx((1.2,) * 3)

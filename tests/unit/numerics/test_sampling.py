@@ -11,14 +11,14 @@ S1_TIMES = [100, 200, 300, 400, 500]
 S1_VALUES = [80, 80, 20, 20, 80]
 
 
-def test_s01_time_weighted_not_naive_mean() -> None:
+def test_time_weighted_not_naive_mean() -> None:
     means = sampling.over_windows(sampling.cells(S1_TIMES, S1_VALUES), [150], [350])
     assert means.mean.tolist() == [65.0]
     assert means.coverage.tolist() == [1.0]
     assert means.subsample.tolist() == [False]
 
 
-def test_s02_lost_samples_leave_time_uncovered() -> None:
+def test_lost_samples_leave_time_uncovered() -> None:
     samples = sampling.cells([100, 200, 300, 1000], [50, 50, 50, 90])
     assert samples.period_ns == 100
     means = sampling.over_windows(samples, [0], [1000])
@@ -27,13 +27,13 @@ def test_s02_lost_samples_leave_time_uncovered() -> None:
     assert np.isnan(means.mean).all()
 
 
-def test_c06_bandwidth_by_class_of_window() -> None:
+def test_bandwidth_by_class_of_window() -> None:
     means = sampling.over_windows(sampling.cells(S1_TIMES, S1_VALUES), [100, 300], [300, 500])
     assert means.mean.tolist() == [80.0, 20.0]
     assert means.mean[1] / means.mean[0] - 1 == -0.75
 
 
-def test_u01_saturation_by_share_of_time() -> None:
+def test_saturation_by_share_of_time() -> None:
     length = np.array([10, 10, 20, 40, 20])
     end = np.cumsum(length)
     samples = sampling.Cells(end - length, end, np.array([90, 85, 70, 95, 40]), 20)

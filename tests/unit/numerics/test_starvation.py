@@ -11,7 +11,7 @@ READ = [85, 88, 90, 20, 15, 18, 70, 86, 87, 20]
 TENSOR = [5, 4, 6, 3, 2, 2, 40, 5, 4, 50]
 
 
-def test_d05_starvation_and_valley() -> None:
+def test_starvation_and_valley() -> None:
     read, tensor = sampling.cells(TIMES, READ), sampling.cells(TIMES, TENSOR)
     assert [part.tolist() for part in starvation.starved(read, tensor)] == [[10, 80], [40, 100]]
     assert [part.tolist() for part in starvation.valleys(read, tensor)] == [[40], [70]]

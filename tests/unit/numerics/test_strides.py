@@ -27,13 +27,13 @@ def facts(layout: strides.Layout, *names: str) -> list[float]:
     return [getattr(layout, name).item() for name in names]
 
 
-def test_a01_contiguous_blocks() -> None:
+def test_contiguous_blocks() -> None:
     layout = blocks(0, 1, 2, 3)
     assert facts(layout, "blocks", "pairs", "contiguity_frac", "fragmentation_frac") == [4, 3, 1, 0]
     assert facts(layout, "stride_med_abs_bytes", "runs", "scatter_frac") == [32768, 1, 0]
 
 
-def test_a02_permuted_blocks() -> None:
+def test_permuted_blocks() -> None:
     layout = blocks(0, 2, 1, 3)
     assert facts(layout, "stride_mean_abs_bytes") == pytest.approx([54613.333333], rel=1e-6)
     assert facts(layout, "stride_med_abs_bytes", "backward", "contiguity_frac") == [65536, 1, 0]
@@ -42,7 +42,7 @@ def test_a02_permuted_blocks() -> None:
 
 
 @pytest.mark.parametrize(("pitch", "scatter"), [(512, 0.428571), (896, 0.652174)])
-def test_a03_short_rows_at_a_wider_pitch(pitch: int, scatter: float) -> None:
+def test_short_rows_at_a_wider_pitch(pitch: int, scatter: float) -> None:
     layout = one_list([pitch * i for i in range(4)], 256)
     assert facts(layout, "stride_med_abs_bytes", "contiguity_frac", "run_mean_bytes") == [
         pitch,
@@ -52,7 +52,7 @@ def test_a03_short_rows_at_a_wider_pitch(pitch: int, scatter: float) -> None:
     assert facts(layout, "scatter_frac") == pytest.approx([scatter], rel=1e-5)
 
 
-def test_a06_internal_fragmentation() -> None:
+def test_internal_fragmentation() -> None:
     used = np.array([1, 16, 1, 16, 16, 16, 16, 16, 16, 4])
     group = [0, 1, 1, 2, 2, 2, 2, 2, 2, 2]
     index = [0, 0, 1, *range(7)]
@@ -61,19 +61,19 @@ def test_a06_internal_fragmentation() -> None:
     assert facts(layout, "internal_frac") == pytest.approx([0.2625], rel=1e-6)
 
 
-def test_a07_external_fragmentation() -> None:
+def test_external_fragmentation() -> None:
     free = np.array([10, 5, 25, 20]) * MIB
     assert strides.external_frac(free) == pytest.approx(0.583333, rel=1e-6)
     assert strides.external_frac([]) == 0.0
 
 
-def test_a08_one_block_in_each_of_three_pages() -> None:
+def test_one_block_in_each_of_three_pages() -> None:
     layout = one_list([0, 2 * MIB, 4 * MIB], BLOCK)
     assert facts(layout, "pages", "pages_min", "page_ratio", "bytes") == [3, 1, 3.0, 98304]
     assert facts(layout, "scatter_frac") == pytest.approx([0.976744], rel=1e-6)
 
 
-def test_a09_one_block_and_a_missing_index() -> None:
+def test_one_block_and_a_missing_index() -> None:
     single = blocks(0)
     assert facts(single, "pairs", "fragmentation_frac", "runs") == [0, 0, 1]
     assert np.isnan(facts(single, "stride_mean_abs_bytes", "stride_med_abs_bytes")).all()
@@ -82,7 +82,7 @@ def test_a09_one_block_and_a_missing_index() -> None:
     assert facts(hole, "scatter_frac") == [0.5]
 
 
-def test_a10_concatenating_cache_copies_itself() -> None:
+def test_concatenating_cache_copies_itself() -> None:
     sizes = np.array([100, 101, 102, 103]) * 2048
     moved = strides.relocations([0] * 4, [1, 2, 3, 4], [0, 1 << 30, 0, 1 << 30], sizes)
     assert facts(moved, "moves", "copied_bytes", "new_bytes") == [3, 620544, 6144]
@@ -96,7 +96,7 @@ def test_static_cache_copies_nothing() -> None:
     assert np.isnan(still.write_amplification).all()
 
 
-def test_a11_block_table_of_three_runs() -> None:
+def test_block_table_of_three_runs() -> None:
     layout = blocks(7, 8, 9, 3, 4, 12, 13)
     assert facts(layout, "contiguity_frac", "fragmentation_frac", "scatter_frac") == pytest.approx(
         [0.666667, 0.333333, 0.363636], rel=2e-6

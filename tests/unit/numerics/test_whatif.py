@@ -14,19 +14,19 @@ from tracekit.numerics.idle.waterfall import outlier_threshold
 US = 1_000
 
 
-def test_w1_a_launch_bound_step_as_a_graph():
+def test_a_launch_bound_step_as_a_graph():
     assert whatif.graphed(1000 * US, 200 * US, 100) == (210 * US, 330 * US)
 
 
-def test_w2_a_copy_as_long_as_it_can_be_hidden():
+def test_a_copy_as_long_as_it_can_be_hidden():
     assert whatif.hidden_copy(100, 100, 60, 60, host_waits=False) == (60, 60)
 
 
-def test_w3_nothing_is_won_where_the_host_is_the_longer_chain():
+def test_nothing_is_won_where_the_host_is_the_longer_chain():
     assert whatif.without_waits(100, 60, 95) == (95, 100)
 
 
-def test_w4_a_busy_step_has_nothing_to_gain_from_a_graph():
+def test_a_busy_step_has_nothing_to_gain_from_a_graph():
     assert whatif.graphed(1000 * US, 990 * US, 100) == (1000 * US, 1000 * US)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from tests.diagnoses import COMMAND, CRITICAL, DEQUANT, STEPS
+from tests.support.diagnoses import COMMAND, CRITICAL, DEQUANT, STEPS
 from tracekit.model.finding import Metric
 from tracekit.recipe.outputs import findings, frames, metrics
 

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import polars as pl
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.errors import InputError
 from tracekit.recipe import outputs
 from tracekit.recipe.outputs import headlines, write

@@ -53,7 +53,7 @@ def test_a_stream_is_imported_and_removed(make_nsys: MakeNsys, stem: Path) -> No
     assert not beside(stem, "qdstrm").exists()
 
 
-def test_d07_a_stream_without_an_importer_is_kept_and_said(
+def test_a_stream_without_an_importer_is_kept_and_said(
     make_nsys: MakeNsys, stem: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Nsys, "importer", None)
@@ -64,7 +64,7 @@ def test_d07_a_stream_without_an_importer_is_kept_and_said(
     assert beside(stem, "qdstrm").exists()
 
 
-def test_d07_an_importer_that_fails(make_nsys: MakeNsys, stem: Path) -> None:
+def test_an_importer_that_fails(make_nsys: MakeNsys, stem: Path) -> None:
     beside(stem, "qdstrm").touch()
     program = make_nsys(importer="echo 'libdw.so.1: cannot open shared object file' >&2; exit 127")
     done = convert(opened(program), stem)

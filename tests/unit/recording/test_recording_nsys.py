@@ -133,7 +133,7 @@ def test_without_a_gpu_there_are_no_counters_and_a_reason(make_nsys: MakeNsys) -
     assert metric_options(nsys, Metrics("none")) == ([], "not asked for")
 
 
-def test_g01_no_permission(make_nsys: MakeNsys) -> None:
+def test_no_permission(make_nsys: MakeNsys) -> None:
     found, reason = metric_options(opened(make_nsys(devices=FORBIDDEN)), Metrics())
     assert found == []
     assert "NVreg_RestrictProfilingToAdminUsers=0" in reason

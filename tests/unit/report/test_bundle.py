@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.diagnoses import DEQUANT
+from tests.support.diagnoses import DEQUANT
 from tracekit.bundle.archive import ALWAYS, Part, archive, documents, figures, fitted
 from tracekit.bundle.readme import Compared, Repeated, SliceNote, readme, slice_line
 from tracekit.errors import UsageError

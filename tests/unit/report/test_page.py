@@ -11,7 +11,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from tests.diagnoses import CRITICAL, DEQUANT, NO_GPU, OPAQUE, STEPS
+from tests.support.diagnoses import CRITICAL, DEQUANT, NO_GPU, OPAQUE, STEPS
 from tracekit.model.chart import Axis, Bar, Chart, Panel, Role, Rows
 from tracekit.model.finding import Evidence
 from tracekit.model.table import Column, Table

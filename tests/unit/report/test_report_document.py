@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from tests.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW
+from tests.support.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW
 from tracekit.model.finding import Metric
 from tracekit.model.table import Column, Table
 from tracekit.report.document import document, render, schema
@@ -74,7 +74,7 @@ def test_integers_that_a_double_cannot_hold_are_strings():
     assert columns["a"] == [2**53, "9007199254740993", "-9223372036854775808"]
 
 
-def test_l06_frames_are_capped_and_say_how_many_rows_there_are():
+def test_frames_are_capped_and_say_how_many_rows_there_are():
     frame = document(with_frame(a=range(5_000)))["frames"]["a"]["t"]
     assert (frame["rows"], frame["rows_shown"], len(frame["columns"]["a"])) == (5_000, 1_000, 1_000)
     assert document(DEQUANT, top=2)["frames"]["dequant_stall"]["steps"]["rows_shown"] == 2
@@ -94,7 +94,7 @@ def test_same_input_same_bytes_whatever_the_order_of_mappings():
 
 @settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=())))
-def test_l05_any_name_becomes_valid_utf8(name):
+def test_any_name_becomes_valid_utf8(name):
     finding = replace(FINE, title=name, scope=((name, name),))
     diagnosis = replace(
         DEQUANT, findings=(finding,), overview=replace(OVERVIEW, step_groups={name: (1, 2.0)})

@@ -9,7 +9,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.diagnoses import COMMAND, CRITICAL, DEQUANT, FINE, NO_GPU, OPAQUE, OVERVIEW, REPORT
+from tests.support.diagnoses import (
+    COMMAND,
+    CRITICAL,
+    DEQUANT,
+    FINE,
+    NO_GPU,
+    OPAQUE,
+    OVERVIEW,
+    REPORT,
+)
 from tracekit.model.finding import Evidence, Level
 from tracekit.report.evidence import courses
 from tracekit.report.markdown import MOST_BYTES, code, inline, render, sparkline
@@ -138,7 +147,7 @@ def test_a_code_span_stays_one_cell():
     assert code("") == ""
 
 
-def test_m01_a_page_stays_small_whatever_it_holds():
+def test_a_page_stays_small_whatever_it_holds():
     frame = pl.DataFrame({"kernel": ["k" * 500] * 5_000, "x_ns": range(5_000)})
     many = tuple(
         replace(CRITICAL, id=f"dequant_stall/{i}", title=f"Finding {i} " + "t" * 900)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tests.diagnoses import (
+from tests.support.diagnoses import (
     COMMAND,
     CRITICAL,
     DEQUANT,
@@ -68,20 +68,20 @@ def test_what_could_not_be_judged_ends_with_the_command_on_one_line():
     assert "needs: the compute-triage counters" in text
 
 
-def test_a08_no_device_activity_is_said_first_and_no_gpu_number_follows():
+def test_no_device_activity_is_said_first_and_no_gpu_number_follows():
     text = render(NO_GPU)
     assert text.startswith("No accelerator activity recorded")
     assert "busy" not in text
     assert "GPU 0" not in text
 
 
-def test_b01_partial_communication_has_two_bounds():
+def test_partial_communication_has_two_bounds():
     text = " ".join(render(OPAQUE).split())
     assert "opaque graphs 95.2% of busy (200 ms)" in text
     assert "communication at least 0.48% of 210 ms busy; up to 95.7%" in text
 
 
-def test_c06_an_error_of_the_profiler_stands_before_the_findings():
+def test_an_error_of_the_profiler_stands_before_the_findings():
     lost = Quality(Level.CRITICAL, "the profiler lost CUDA events", 3)
     lines = render(replace(DEQUANT, quality=(lost,))).splitlines()
     error = next(i for i, line in enumerate(lines) if "Data ERROR" in line)
@@ -149,7 +149,7 @@ def test_the_surroundings_change_nothing(monkeypatch):
 EVIL = "\x1b]0;owned\x07[bold red]x[/]\r\n\u202e"
 
 
-def test_l05_names_from_a_trace_reach_the_terminal_escaped():
+def test_names_from_a_trace_reach_the_terminal_escaped():
     frame = pl.DataFrame({"kernel": [EVIL, "k" * 1_000_000]})
     finding = replace(CRITICAL, title=EVIL, scope=((EVIL, EVIL),), advice=EVIL, caveats=(EVIL,))
     diagnosis = replace(

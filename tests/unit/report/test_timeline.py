@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import polars as pl
 
-from tests.diagnoses import CRITICAL, DEQUANT
+from tests.support.diagnoses import CRITICAL, DEQUANT
 from tracekit.model.chart import TRACK, Role, Track
 from tracekit.report.page.timeline import timeline
 from tracekit.views.overview.pictures import SAMPLES, WORK

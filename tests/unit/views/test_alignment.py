@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Export
-from tests.communication import COMM, collective, ranks_export
+from tests.support.builders import Export
+from tests.support.communication import COMM, collective, ranks_export
 from tracekit.views.collectives.alignment import align
 from tracekit.views.collectives.kernels import collectives
 from tracekit.views.collectives.matching import instances, matching
@@ -26,7 +26,7 @@ def report(rank: int, n: int, shift: int = 0, *, jitter: bool = True, utc: int |
     return export
 
 
-def test_d05_offset_comes_from_collective_ends(traced):
+def test_offset_comes_from_collective_ends(traced):
     trace = traced(report(0, 5, jitter=False), report(1, 5, SHIFT))
     found = trace.alignment[1]
     assert found.offset_ns == pytest.approx(SHIFT, abs=2000)
@@ -35,7 +35,7 @@ def test_d05_offset_comes_from_collective_ends(traced):
     assert instances(trace).height == 5
 
 
-def test_d05_too_few_collectives_do_not_align(traced):
+def test_too_few_collectives_do_not_align(traced):
     trace = traced(report(0, 4, jitter=False), report(1, 4, SHIFT))
     assert (trace.alignment[1].method, trace.alignment[1].n) == ("none", 4)
     assert not trace.alignment[1].aligned
@@ -87,7 +87,7 @@ def test_ends_that_scatter_like_the_period_do_not_align(traced):
     assert traced(first, second).alignment[1].method == "none"
 
 
-def test_d03_same_process_id_in_two_reports_is_two_ranks(traced):
+def test_same_process_id_in_two_reports_is_two_ranks(traced):
     exports = []
     for i in range(2):
         export = Export()

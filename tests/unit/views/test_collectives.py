@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tests.communication import (
+from tests.support.communication import (
     ALL_REDUCE,
     COMM,
     NCCL,
@@ -54,7 +54,7 @@ def recording(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "op"), OLD_NAMES)
-def test_f01_f02_every_naming_era_is_communication(traced, name, op):
+def test_every_naming_era_is_communication(traced, name, op):
     export = collective(ranks_export(1), 100, 200, name=name, described=False)
     row = collectives(traced(export)).row(0, named=True)
     assert (row["op"], row["bytes"], row["comm_known"]) == (op, None, False)
@@ -67,7 +67,7 @@ def test_payload_and_launch_are_joined(traced):
     assert (row["nranks"], row["nranks_at_least"], row["provenance"]) == (None, 1, 0.8)
 
 
-def test_f04_generic_and_sendrecv_names_take_the_operation_of_the_call(traced):
+def test_generic_and_sendrecv_names_take_the_operation_of_the_call(traced):
     export = ranks_export(1)
     collective(export, 100, 200, name="ncclDevKernel_SendRecv")
     collective(export, 300, 400, name="ncclDevKernel_Generic_1")
@@ -78,7 +78,7 @@ def test_f04_generic_and_sendrecv_names_take_the_operation_of_the_call(traced):
     assert collective_counts(trace).n_op_conflicts == 1
 
 
-def test_f03_suffix_of_a_name_is_not_part_of_the_key(traced):
+def test_suffix_of_a_name_is_not_part_of_the_key(traced):
     export = ranks_export(1)
     collective(export, 100, 200, size=256 << 20)
     row = collectives(traced(export)).row(0, named=True)
@@ -87,7 +87,7 @@ def test_f03_suffix_of_a_name_is_not_part_of_the_key(traced):
     assert "protocol" not in row
 
 
-def test_e10_no_nccl_ranges_leaves_sizes_and_ranks_unknown(traced):
+def test_no_nccl_ranges_leaves_sizes_and_ranks_unknown(traced):
     export = collective(ranks_export(1), 100, 200, described=False)
     trace = traced(export)
     row = collectives(trace).row(0, named=True)
@@ -100,7 +100,7 @@ def test_e10_no_nccl_ranges_leaves_sizes_and_ranks_unknown(traced):
     assert not collective_counts(trace).has_nccl_ranges
 
 
-def test_c3_per_rank_sizes_are_multiplied_by_the_ranks(traced):
+def test_per_rank_sizes_are_multiplied_by_the_ranks(traced):
     export = ranks_export(1)
     told_ranks(export, COMM, 8, 0)
     collective(
@@ -113,7 +113,7 @@ def test_c3_per_rank_sizes_are_multiplied_by_the_ranks(traced):
     assert algorithm * bus_factor("AllGather", 8) == pytest.approx(293.601, rel=1e-5)
 
 
-def test_c2_f07_bus_bandwidth():
+def test_bus_bandwidth():
     assert pytest.approx(191.740, rel=1e-5) == (64 << 20) / 350_000
     assert (64 << 20) / 350_000 * bus_factor("AllReduce", 8) == pytest.approx(335.544, rel=1e-5)
     assert 100_000_000 / 1_000_000 * bus_factor("AllReduce", 8) == pytest.approx(175.0)
@@ -126,7 +126,7 @@ def test_c2_f07_bus_bandwidth():
     )
 
 
-def test_b06_graph_kernels_are_counted_by_executions(traced):
+def test_graph_kernels_are_counted_by_executions(traced):
     export = ranks_export(1)
     export.range(10, 20, "ncclAllReduce", pid=100, tid=100, domain=NCCL)
     for i in range(200):
@@ -173,7 +173,7 @@ def test_kernels_of_unknown_calls_take_the_communicator_of_their_stream(traced):
     assert rows["provenance"].to_list() == [0.8, 0.6, 0.6]
 
 
-def test_i12_collective_described_twice_is_counted_once(traced):
+def test_collective_described_twice_is_counted_once(traced):
     export = ranks_export(1).domain(2, "tracekit")
     for i in range(10):
         at = 1000 * i + 100
@@ -297,7 +297,7 @@ def test_peer_copies_are_listed_apart(traced):
     assert peer_copies(trace).rows() == [(0, 1, 1000, 100, 1e10)]
 
 
-def test_c11_zero_length_rows_are_counted(traced):
+def test_zero_length_rows_are_counted(traced):
     export = collective(ranks_export(1), 100, 200)
     collective(export, 300, 300)
     trace = traced(export)
@@ -316,7 +316,7 @@ def four_ranks(starts, ends, *, described=True):
 
 
 @pytest.mark.parametrize("described", [True, False], ids=["payload", "by order"])
-def test_f06_waiting_is_not_transfer(traced, described):
+def test_waiting_is_not_transfer(traced, described):
     starts = [1000, 11_000, 21_000, 61_000]
     trace = traced(four_ranks(starts, [73_000] * 4, described=described))
     row = instances(trace).row(0, named=True)
@@ -326,7 +326,7 @@ def test_f06_waiting_is_not_transfer(traced, described):
     assert members["xfer_ns"].to_list() == [12_000] * 4
 
 
-def test_c4_waits_transfers_and_skew(traced):
+def test_waits_transfers_and_skew(traced):
     us = 1000
     starts, ends = [100, 105, 140, 110], [220, 221, 222, 221]
     trace = traced(four_ranks([s * us for s in starts], [e * us for e in ends]))
@@ -387,7 +387,7 @@ def test_tensor_parallel_groups_side_by_side_are_told_apart(traced):
     ]
 
 
-def test_d06_missing_ranks_are_said(traced):
+def test_missing_ranks_are_said(traced):
     export = told_ranks(ranks_export(1), COMM, 4, 0)
     collective(export, 100, 200)
     about = matching(traced(export)).communicators.row(0, named=True)

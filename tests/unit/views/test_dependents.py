@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.communication import collective, ranks_export
+from tests.support.communication import collective, ranks_export
 from tracekit.views.collectives.dependents import dependents
 from tracekit.views.contention.loss import held_up
 from tracekit.views.waiting.rank_waits import rank_waits, skews

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.opening import open_trace
 from tracekit.views.launches.attribution import event_waits
 

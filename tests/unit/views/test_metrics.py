@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.numerics.samples import sampling
 from tracekit.views.counters import metrics
 
@@ -21,21 +21,21 @@ def export(**counters) -> Export:
     return e
 
 
-def test_s1_mean_is_weighted_by_time(traced):
+def test_mean_is_weighted_by_time(traced):
     trace = traced(export(**{READ: (range(100, 600, 100), [80, 80, 20, 20, 80])}))
     found = metrics.counter(trace, 0, READ)
     level = metrics.level_over([found], WINDOW)
     assert (level.mean_frac, level.coverage_frac) == (pytest.approx(0.65), 1.0)
 
 
-def test_s2_low_coverage_is_unknown(traced):
+def test_low_coverage_is_unknown(traced):
     trace = traced(export(**{READ: ([100, 200, 300, 1000], [50, 50, 50, 90])}))
     counters = [metrics.counter(trace, 0, READ)]
     level = metrics.level_over(counters, (np.array([0]), np.array([1000])))
     assert (level.mean_frac, level.coverage_frac) == (None, pytest.approx(0.3))
 
 
-def test_g06_exact_names_scales_and_bad_values(traced):
+def test_exact_names_scales_and_bad_values(traced):
     warps = "Compute Warps in Flight [Avg Warps per Cycle]"
     trace = traced(
         export(
@@ -55,7 +55,7 @@ def test_g06_exact_names_scales_and_bad_values(traced):
     assert metrics.counter(trace, 0, "Compute Warps in Flight") is None
 
 
-def test_g03_windows_after_the_sampler_stopped_have_no_value(traced):
+def test_windows_after_the_sampler_stopped_have_no_value(traced):
     times = range(0, 1_000_000, 100_000)
     trace = traced(export(**{READ: (times, [40] * 10)}).kernel(2_000_000, 10_000_000))
     counters = [metrics.counter(trace, 0, READ)]
@@ -65,7 +65,7 @@ def test_g03_windows_after_the_sampler_stopped_have_no_value(traced):
     assert (whole.mean_frac, whole.coverage_frac) == (None, pytest.approx(0.1))
 
 
-def test_g04_short_windows_are_judged_together_with_their_number(traced):
+def test_short_windows_are_judged_together_with_their_number(traced):
     times = range(0, 4_000_000, 100_000)
     values = [30 if i % 2 else 70 for i in range(40)]
     trace = traced(export(**{READ: (times, values)}))
@@ -82,7 +82,7 @@ def test_g04_short_windows_are_judged_together_with_their_number(traced):
     assert coverage.tolist() == [1.0] * 20
 
 
-def test_d10_counter_that_reads_zero_throughout_is_unavailable(traced):
+def test_counter_that_reads_zero_throughout_is_unavailable(traced):
     trace = traced(export(**{READ: ([100, 200, 300], [0, 0, 0]), WRITE: ([100], [0])}))
     assert metrics.counter(trace, 0, READ) is None
     assert metrics.dram(trace, 0) == ()

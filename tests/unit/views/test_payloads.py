@@ -5,19 +5,19 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.builders import Export
-from tests.communication import COMM, NCCL, add_schemas, collective, payload, ranks_export
+from tests.support.builders import Export
+from tests.support.communication import COMM, NCCL, add_schemas, collective, payload, ranks_export
 from tracekit.views.nvtx.payloads import PAYLOAD_SCHEMA, decode, payloads
 
 
-def test_e09_a_no_blobs_means_no_sizes(traced):
+def test_a_no_blobs_means_no_sizes(traced):
     export = collective(ranks_export(1), 100, 200, blob="")
     found = payloads(traced(export))
     assert (found.n_blobs, found.n_undecodable, found.records.height) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("as_text", [False, True], ids=["blob", "hex text"])
-def test_e09_b_schemas_listed_twice_give_one_record(traced, as_text):
+def test_b_schemas_listed_twice_give_one_record(traced, as_text):
     blob = payload("AllReduce", COMM, 8 << 20)
     export = collective(ranks_export(1), 100, 200, blob=blob.hex() if as_text else blob)
     found = payloads(traced(export)).records
@@ -25,7 +25,7 @@ def test_e09_b_schemas_listed_twice_give_one_record(traced, as_text):
     assert found["nranks"].to_list() == [None]
 
 
-def test_e09_c_truncated_blob_is_counted(traced):
+def test_c_truncated_blob_is_counted(traced):
     export = ranks_export(1)
     collective(export, 100, 200, blob=payload("AllReduce", COMM, 1)[:44])
     collective(export, 300, 400)
@@ -34,7 +34,7 @@ def test_e09_c_truncated_blob_is_counted(traced):
     assert found.records["bytes"].to_list() == [1 << 20]
 
 
-def test_e09_d_missing_offset_is_zero(traced):
+def test_d_missing_offset_is_zero(traced):
     # The communicator's entry has no offset in the builder's schemas, as in real exports.
     assert payloads(traced(collective(ranks_export(1), 1, 2))).records["comm"].to_list() == [COMM]
 

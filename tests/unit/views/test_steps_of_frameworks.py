@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.engine import analyze
 from tracekit.views.launches.attribution import steps
 from tracekit.views.launches.graph_replays import GROUP

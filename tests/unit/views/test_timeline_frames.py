@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.views.kv import address_map
 from tracekit.views.kv.address_map import RUNS, kv_map
 from tracekit.views.overview import pictures

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.model.finding import Level
 from tracekit.views.device.activity import activity
 from tracekit.views.launches.attribution import attribution, steps
 from tracekit.views.nvtx.ranges import described, marks, ranges
 
 
-def test_e01_only_range_types_are_ranges(trace_of):
+def test_only_range_types_are_ranges(trace_of):
     e = Export().domain(3, "CCCL")
     for event_type in (76, 33, 39):
         e.range(0, None, "other", event_type=event_type)
@@ -19,7 +19,7 @@ def test_e01_only_range_types_are_ranges(trace_of):
     assert marks(trace)["text"].to_list() == ["mark"]
 
 
-def test_e02_open_inverted_duplicate_and_unsorted(trace_of, diagnose):
+def test_open_inverted_duplicate_and_unsorted(trace_of, diagnose):
     e = Export().add("ANALYSIS_DETAILS", duration=1_000)
     e.range(50, 60, "late").range(10, None, "open").range(30, 20, "inverted")
     e.range(5, 7, "twin").range(5, 7, "twin")
@@ -36,7 +36,7 @@ def test_e02_open_inverted_duplicate_and_unsorted(trace_of, diagnose):
     assert said["NVTX ranges are exact duplicates of another"] == (Level.OK, 1)
 
 
-def test_e04_ten_thousand_unclosed_ranges(trace_of, diagnose):
+def test_ten_thousand_unclosed_ranges(trace_of, diagnose):
     e = Export()
     for i in range(10_000):
         e.range(i, None, f"r{i}")
@@ -46,7 +46,7 @@ def test_e04_ten_thousand_unclosed_ranges(trace_of, diagnose):
     assert any("grows without bound (10,000)" in q.text for q in diagnose(e).quality)
 
 
-def test_e05_work_of_another_thread_is_not_put_in_the_range(trace_of, diagnose):
+def test_work_of_another_thread_is_not_put_in_the_range(trace_of, diagnose):
     e = Export().range(0, 100, "step 0", tid=1)
     e.kernel(60, 70, "nvjet_tst_64x8", launch=50, launch_tid=2)
     found = attribution(trace_of(e))
@@ -54,7 +54,7 @@ def test_e05_work_of_another_thread_is_not_put_in_the_range(trace_of, diagnose):
     assert any("(100% of device time) are unattributed" in q.text for q in diagnose(e).quality)
 
 
-def test_e06_step_time_is_device_time_not_the_host_range(trace_of):
+def test_step_time_is_device_time_not_the_host_range(trace_of):
     e = Export().range(0, 35_000, "step 0")
     e.kernel(200_000, 276_000, "nvjet_tst_64x8", launch=10)
     step = steps(trace_of(e)).row(0, named=True)
@@ -62,7 +62,7 @@ def test_e06_step_time_is_device_time_not_the_host_range(trace_of):
     assert (step["gpu_start_ns"], step["gpu_end_ns"]) == (200_000, 276_000)
 
 
-def test_e07_domains_have_their_own_stacks_and_names(trace_of):
+def test_domains_have_their_own_stacks_and_names(trace_of):
     e = Export().range(0, 100, "step", domain=0).range(10, 120, "step", domain=2)
     trace = trace_of(e)
     found = described(trace, ranges(trace))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.errors import EmptyWindowError
 from tracekit.model.finding import Level
 from tracekit.views.launches.attribution import attribution
@@ -12,7 +12,7 @@ from tracekit.views.launches.attribution import attribution
 S = 1_000_000_000
 
 
-def test_c01_records_without_a_time_or_inverted_are_left_out_and_counted(diagnose):
+def test_records_without_a_time_or_inverted_are_left_out_and_counted(diagnose):
     e = Export()
     for start, end in ((1000, 2000), (0, 0), (5000, 4000), (6000, 7000)):
         e.kernel(start, end, "nvjet_tst_64x8")
@@ -23,7 +23,7 @@ def test_c01_records_without_a_time_or_inverted_are_left_out_and_counted(diagnos
     assert sum(q.count or 0 for q in d.quality if "kernels rows left out" in q.text) == 2
 
 
-def test_c02_absurd_times_neither_overflow_nor_stretch_the_span(diagnose):
+def test_absurd_times_neither_overflow_nor_stretch_the_span(diagnose):
     e = Export().kernel(1000, 2000, "nvjet_tst_64x8")
     e.kernel(3000, (1 << 63) - 1, "nvjet_tst_64x8").kernel(-(1 << 63), 4000, "nvjet_tst_64x8")
     d = diagnose(e)
@@ -32,7 +32,7 @@ def test_c02_absurd_times_neither_overflow_nor_stretch_the_span(diagnose):
 
 
 @pytest.mark.parametrize("start_time", [515396806359142, 1_500_000_000])
-def test_c03_analysis_details_are_on_another_clock_and_clip_nothing(diagnose, start_time):
+def test_analysis_details_are_on_another_clock_and_clip_nothing(diagnose, start_time):
     e = Export().kernel(1 * S, 2 * S, "nvjet_tst_64x8")
     e.add(
         "ANALYSIS_DETAILS",
@@ -46,7 +46,7 @@ def test_c03_analysis_details_are_on_another_clock_and_clip_nothing(diagnose, st
     assert d.reports[0].duration_ns == 3 * S
 
 
-def test_c04_a_window_without_events_is_refused_with_the_capture_s_span(diagnose):
+def test_a_window_without_events_is_refused_with_the_capture_s_span(diagnose):
     e = Export().kernel(155 * S, 156 * S, "nvjet_tst_64x8")
     with pytest.raises(EmptyWindowError, match=r"capture covers 155\.000000-156\.000000 s"):
         diagnose(e, window_ns=(0, 10 * S))
@@ -61,7 +61,7 @@ def test_a_window_keeps_what_touches_it_and_the_ranges_around(diagnose):
     assert d.overview.span_ns == 200
 
 
-def test_c06_lost_records_come_first(diagnose):
+def test_lost_records_come_first(diagnose):
     e = Export().kernel(0, 100, "nvjet_tst_64x8")
     e.add("DIAGNOSTIC_EVENT", timestamp=1, severity=3, text="CUDA events were lost in /home/ann/x")
     first = diagnose(e).quality[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from tests.builders import Export, gid
+from tests.support.builders import Export, gid
 
 __all__ = [
     "ALL_REDUCE",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.builders import Export, gid
+from tests.support.builders import Export, gid
 from tracekit.model.finding import Level
 from tracekit.model.kernels import ApiKind
 from tracekit.views.collectives.kernels import collectives
@@ -14,7 +14,7 @@ from tracekit.views.overview.totals import launch_counts
 MS = 1_000_000
 
 
-def test_b01_graph_level_rows_are_busy_opaque_time_with_bounds(diagnose):
+def test_graph_level_rows_are_busy_opaque_time_with_bounds(diagnose):
     e = Export()
     for i in range(10):
         name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL" if i == 0 else "nvjet_tst_64x8"
@@ -30,7 +30,7 @@ def test_b01_graph_level_rows_are_busy_opaque_time_with_bounds(diagnose):
     assert not [f for f in d.findings if f.level is Level.OK and "no dequant" in f.title]
 
 
-def test_b01_only_graph_rows_make_kernel_analyses_unknown_with_the_option(diagnose):
+def test_only_graph_rows_make_kernel_analyses_unknown_with_the_option(diagnose):
     d = diagnose(Export().graph(0, 10 * MS))
     dequant = next(f for f in d.findings if f.id.startswith("dequant_stall"))
     assert dequant.level is Level.UNKNOWN
@@ -38,7 +38,7 @@ def test_b01_only_graph_rows_make_kernel_analyses_unknown_with_the_option(diagno
     assert d.overview.gpus[0].idle_ns == 0
 
 
-def test_b02_replayed_kernels_belong_to_the_launch_not_to_the_capture(trace_of):
+def test_replayed_kernels_belong_to_the_launch_not_to_the_capture(trace_of):
     e = Export().range(0, 100, "capture step 0").range(200, 300, "step 1")
     e.call(210, 220, "cudaGraphLaunch_v10000", correlation=9)
     for i in range(3):
@@ -67,7 +67,7 @@ def test_graph_kernels_take_their_layer_from_the_capture(trace_of):
     assert found.select("step", "layer").rows() == [(0, 4)]
 
 
-def test_b03_launches_of_every_spelling(trace_of):
+def test_launches_of_every_spelling(trace_of):
     names = (
         *("cudaLaunchKernel_v7000",) * 2,
         "cudaGraphLaunch_v10000",
@@ -82,7 +82,7 @@ def test_b03_launches_of_every_spelling(trace_of):
     assert (counts[ApiKind.KERNEL_LAUNCH], counts[ApiKind.GRAPH_LAUNCH]) == (4, 2)
 
 
-def test_b05_kernels_without_a_launch_row_still_count(diagnose):
+def test_kernels_without_a_launch_row_still_count(diagnose):
     e = Export()
     for i in range(5):
         e.kernel(i * 10, i * 10 + 10, "nvjet_tst_64x8", launch=i if i < 2 else None)
@@ -92,7 +92,7 @@ def test_b05_kernels_without_a_launch_row_still_count(diagnose):
     assert any("n=2 of 5" in q.text for q in d.quality)
 
 
-def test_b06_executions_are_counted_from_kernels_not_from_host_markers(trace_of):
+def test_executions_are_counted_from_kernels_not_from_host_markers(trace_of):
     e = Export().domain(1, "NCCL").range(0, 10, "ncclAllReduce", domain=1)
     e.call(2, 5, "cudaGraphLaunch_v10000", correlation=5)
     for i in range(200):

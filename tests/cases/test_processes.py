@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import polars as pl
 
-from tests.builders import Export, gid
+from tests.support.builders import Export, gid
 from tracekit.model.finding import Level
 from tracekit.views.device.activity import activity, device_ids, identified
 from tracekit.views.launches.attribution import attribution
 
 
-def test_d01_correlation_ids_are_per_process(trace_of):
+def test_correlation_ids_are_per_process(trace_of):
     e = Export()
     for pid in (100, 200):
         for c in (1, 2, 3):
@@ -24,14 +24,14 @@ def test_d01_correlation_ids_are_per_process(trace_of):
     assert (work["end_ns"] - work["start_ns"]).sum() == 60
 
 
-def test_d02_packed_ids(trace_of):
+def test_packed_ids(trace_of):
     e = Export().call(0, 5, "cudaLaunchKernel", pid=4321, tid=4399, correlation=1)
     row = trace_of(e).frame("runtime").row(0, named=True)
     assert (row["pid"], row["tid"]) == (4321, 4399)
     assert gid(4321, 4399) & ~0xFFFFFF == gid(4321)
 
 
-def test_d08_launches_without_device_records(diagnose):
+def test_launches_without_device_records(diagnose):
     e = Export()
     for i in range(50):
         e.call(i * 10, i * 10 + 5, "cudaLaunchKernel_v7000", correlation=i)
@@ -41,13 +41,13 @@ def test_d08_launches_without_device_records(diagnose):
     assert {f.level for f in d.findings} == {Level.UNKNOWN}
 
 
-def test_d11_no_gpu_table_still_gives_devices_without_a_peak(diagnose):
+def test_no_gpu_table_still_gives_devices_without_a_peak(diagnose):
     d = diagnose(Export().kernel(0, 10, "nvjet_tst_64x8", device=3))
     assert [(g.index, g.bandwidth_bytes_per_s) for g in d.gpus] == [(0, None)]
     assert [g.gpu for g in d.overview.gpus] == [0]
 
 
-def test_d11_unused_gpus_are_not_averaged_in(diagnose):
+def test_unused_gpus_are_not_averaged_in(diagnose):
     e = Export()
     for i in range(8):
         e.gpu(i)
@@ -57,7 +57,7 @@ def test_d11_unused_gpus_are_not_averaged_in(diagnose):
     assert [g.index for g in d.gpus if g.used] == [1, 6]
 
 
-def test_d11_devices_that_no_table_describes_are_gpus_of_their_own(diagnose):
+def test_devices_that_no_table_describes_are_gpus_of_their_own(diagnose):
     e = Export().gpu(0).memcpy(5, 10, device=7)
     e.kernel(0, 10, "nvjet_tst_64x8", device=0).kernel(0, 10, "nvjet_tst_64x8", device=5)
     d = diagnose(e)
@@ -65,7 +65,7 @@ def test_d11_devices_that_no_table_describes_are_gpus_of_their_own(diagnose):
     assert {g.gpu: g.busy_ns for g in d.overview.gpus} == {0: 10, 1: 10, 2: 5}
 
 
-def test_d12_a_second_cupti_user_is_quoted(diagnose):
+def test_a_second_cupti_user_is_quoted(diagnose):
     e = Export().call(0, 5, "cudaLaunchKernel", correlation=1)
     text = "CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED in /usr/lib/libcupti.so"
     e.add("DIAGNOSTIC_EVENT", timestamp=1, severity=3, text=text)
@@ -87,7 +87,7 @@ def test_devices_are_told_apart_by_process_and_by_physical_gpu(trace_of):
     assert work.schema["gpu"] == pl.Int16
 
 
-def test_f09_kernels_of_no_class_keep_their_share_and_are_warned_about(diagnose):
+def test_kernels_of_no_class_keep_their_share_and_are_warned_about(diagnose):
     e = Export().kernel(0, 100_000, "nvjet_tst_64x8").kernel(100_000, 200_000, "foo")
     d = diagnose(e)
     shares = {c.kind: c.frac for c in d.overview.classes}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from backports import zstd
 
-from tests.builders import Export
+from tests.support.builders import Export
 from tracekit.engine import analyze
 from tracekit.errors import DamagedReportError, DuplicateReportError, InputError, NotAReportError
 from tracekit.opening import OpenOptions
@@ -31,7 +31,7 @@ def listing(folder: Path) -> dict[str, str]:
     return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
 
 
-def test_a09_a_mistyped_path_creates_nothing(tmp_path):
+def test_a_mistyped_path_creates_nothing(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         analyze([tmp_path / "nope.sqlite"])
     assert listing(tmp_path) == {}
@@ -53,7 +53,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a10_other_files_are_named_by_content_with_the_command_to_run(tmp_path, name):
+def test_other_files_are_named_by_content_with_the_command_to_run(tmp_path, name):
     content, says = OTHERS[name]
     path = tmp_path / name
     path.write_bytes(content)
@@ -66,7 +66,7 @@ def test_a10_other_files_are_named_by_content_with_the_command_to_run(tmp_path, 
     assert listing(tmp_path) == before
 
 
-def test_a10_a_foreign_database_and_a_folder(tmp_path):
+def test_a_foreign_database_and_a_folder(tmp_path):
     with sqlite3.connect(tmp_path / "cookies.sqlite") as db:
         db.execute("CREATE TABLE moz_cookies (id INTEGER)")
     db.close()
@@ -97,14 +97,14 @@ def test_compressed_exports_open_and_leave_nothing_behind(tmp_path, monkeypatch,
     assert list(scratch.iterdir()) == []
 
 
-def test_l01_reading_changes_no_byte_and_adds_no_file(tmp_path):
+def test_reading_changes_no_byte_and_adds_no_file(tmp_path):
     small().write(tmp_path / "r.sqlite")
     before = listing(tmp_path)
     analyze([tmp_path / "r.sqlite"])
     assert listing(tmp_path) == before
 
 
-def test_l01_wal_header_without_a_wal_opens_in_a_read_only_folder(tmp_path):
+def test_wal_header_without_a_wal_opens_in_a_read_only_folder(tmp_path):
     path = small().write(tmp_path / "r.sqlite")
     raw = bytearray(path.read_bytes())
     raw[18:20] = b"\x02\x02"
@@ -117,7 +117,7 @@ def test_l01_wal_header_without_a_wal_opens_in_a_read_only_folder(tmp_path):
     assert set(listing(tmp_path)) == {"r.sqlite"}
 
 
-def test_l03_cut_in_half_says_both_sizes(tmp_path):
+def test_cut_in_half_says_both_sizes(tmp_path):
     e = small()
     for i in range(2_000):
         e.kernel(200 + i, 201 + i, f"kernel_{i}")
@@ -132,7 +132,7 @@ def test_l03_cut_in_half_says_both_sizes(tmp_path):
     assert "Traceback" not in said
 
 
-def test_l03_a_zeroed_page_is_refused_and_salvaged_on_request(tmp_path):
+def test_a_zeroed_page_is_refused_and_salvaged_on_request(tmp_path):
     e = small()
     for i in range(2_000):
         e.call(200 + i, 201 + i, f"cudaCall{i}", correlation=i + 10)
@@ -151,7 +151,7 @@ def test_l03_a_zeroed_page_is_refused_and_salvaged_on_request(tmp_path):
     assert any("damaged, left out" in q.text for q in d.quality)
 
 
-def test_l04_an_export_older_than_its_report_is_noted(tmp_path):
+def test_an_export_older_than_its_report_is_noted(tmp_path):
     path = small().write(tmp_path / "r.sqlite")
     newer = tmp_path / "r.nsys-rep"
     newer.write_bytes(b"x")
@@ -165,7 +165,7 @@ def test_l04_an_export_older_than_its_report_is_noted(tmp_path):
     [b"f\xffo", b"a\x00b", b"\xed\xa0\x80", b"\x1b[31mred", "ü".encode() * 500_000],
     ids=["not utf-8", "nul", "surrogate", "ansi", "1 MB"],
 )
-def test_l05_names_that_are_no_text_are_read(tmp_path, raw):
+def test_names_that_are_no_text_are_read(tmp_path, raw):
     path = small().write(tmp_path / "r.sqlite")
     with sqlite3.connect(path) as db:
         db.execute("UPDATE StringIds SET value = CAST(? AS TEXT) WHERE value LIKE 'nvjet%'", (raw,))
@@ -178,14 +178,14 @@ def test_l05_names_that_are_no_text_are_read(tmp_path, raw):
 
 
 @pytest.mark.parametrize("name", ["dir with space/ré%20p?.sqlite", "a#b&c=d.sqlite"])
-def test_l08_special_characters_in_paths(tmp_path, name):
+def test_special_characters_in_paths(tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     small().write(path)
     assert analyze([path]).overview.gpus[0].busy_ns == 100
 
 
-def test_d07_a_folder_with_unusable_ranks_gives_a_partial_answer(tmp_path):
+def test_a_folder_with_unusable_ranks_gives_a_partial_answer(tmp_path):
     small().write(tmp_path / "rank0.sqlite")
     (tmp_path / "rank1.qdstrm").write_bytes(b"\x01\x02")
     Export().table("CUPTI_ACTIVITY_KIND_KERNEL").write(tmp_path / "rank2.sqlite")
