@@ -8,26 +8,26 @@ from typing import Any
 import polars as pl
 
 from tracekit.analyses._collectives.wording import (
-    all_of,
-    few_ok,
-    hint,
+    combined_stake_note,
+    communicator_label,
+    denominator_of_run,
+    limit_ok_findings,
+    marked_as_hint,
     missing_sizes,
     no_collectives,
     only_point_to_point,
-    op_name,
-    op_slug,
     opaque_caveat,
-    together,
+    operation_name,
+    operation_slug,
     unmatched,
-    whose,
 )
 from tracekit.analyses.allreduce_contention.slowed_compute import slowed
 from tracekit.analyses.allreduce_contention.wording import (
     NAME,
+    blocking_loss,
     confidence,
     groups_evidence,
     groups_of,
-    loss_felt,
     lost_of,
     metrics,
     partner_words,
@@ -37,7 +37,7 @@ from tracekit.model.finding import Evidence, Finding, Level, Missing
 from tracekit.trace.analysis import Frames
 from tracekit.wording.numbers import bounds, count_of, duration, rate, ratio, share
 
-__all__ = ["nothing_to_compare", "unharmed", "verdict"]
+__all__ = ["not_slowed", "nothing_to_compare", "verdict"]
 
 Row = Mapping[str, Any]
 BLAMED_FRAC = 0.01
@@ -56,7 +56,7 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     matched = frames["communicators"].filter(pl.col("status") == "matched")
     for communicator in matched.sort("comm").iter_rows(named=True):
         found += _of_communicator(frames, facts, communicator, params)
-    found = [*few_ok(found), *unmatched(frames, NAME, "contention is")]
+    found = [*limit_ok_findings(found), *unmatched(frames, NAME, "contention is")]
     return (*found, *slowed(frames, facts, params))
 
 
@@ -68,7 +68,7 @@ def _of_communicator(frames: Frames, facts: Row, comm: Row, params: Any) -> list
     ]
     calm = rows.filter(~slow)
     if calm.height and not found:
-        found.append(unharmed(frames, facts, comm, calm, params))
+        found.append(not_slowed(frames, facts, comm, calm, params))
     if not rows.height:
         found.append(nothing_to_compare(frames, facts, comm))
     return found
@@ -82,22 +82,25 @@ def _level(row: Row, params: Any) -> Level:
 
 
 def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Finding:
-    op, mechanism = op_name(row["op"]), row["mechanism"]
+    op, mechanism = operation_name(row["op"]), row["mechanism"]
     slug = _SLUGS.get(mechanism, mechanism)
     several = frames["communicators"].height > 1
     sure = confidence(facts, comm, row)
     return Finding(
-        id=f"{NAME}/{op_slug(row['op'])}-{slug}" + (f"-{comm['comm']}" if several else ""),
+        id=f"{NAME}/{operation_slug(row['op'])}-{slug}" + (f"-{comm['comm']}" if several else ""),
         level=_level(row, params),
-        title=hint(_title(frames, comm, row), row["n_cont"], sure),
+        title=marked_as_hint(_title(frames, comm, row), row["n_overlapped"], sure),
         metrics=metrics(frames, row, params),
         at_stake_ns=row["lost_ns"],
         at_stake_frac=row["lost_all_frac"],
-        at_stake_of=all_of(facts, row["all_time_ns"]),
+        at_stake_of=denominator_of_run(facts, row["all_time_ns"]),
         confidence=sure,
         advice=" ".join(
             s
-            for s in (_advice(frames, row, params), together(frames, comm["comm"], row["lost_ns"]))
+            for s in (
+                _advice(frames, row, params),
+                combined_stake_note(frames, comm["comm"], row["lost_ns"]),
+            )
             if s
         ),
         caveats=_caveats(frames, facts, row),
@@ -121,9 +124,10 @@ def _missing(facts: Row, mechanism: str) -> tuple[Missing, ...]:
 
 def _title(frames: Frames, comm: Row, row: Row) -> str:
     slowdown, doubt = slowdown_range(frames, row)
+    what = f"{operation_name(row['op'])}{communicator_label(frames, comm['comm'])}"
     return (
-        f"{op_name(row['op'])}{whose(frames, comm['comm'])} is {slowdown} slower while"
-        f" {partner_words(row)} run{doubt}: {_cause(row)}; {duration(row['lost_ns'])} lost,"
+        f"{what} is {slowdown} slower while {partner_words(row)} run{doubt}:"
+        f" {_cause(row)}; {duration(row['lost_ns'])} lost,"
         f" {share(row['lost_frac'], 'unknown')} of {lost_of(row)}{_all_work(row)}"
     )
 
@@ -131,30 +135,31 @@ def _title(frames: Frames, comm: Row, row: Row) -> str:
 def _all_work(row: Row) -> str:
     """The share that decides the level, where other kinds of work add to it."""
     own, every = row["lost_frac"] or 0.0, row["comm_lost_frac"] or 0.0
-    return f" ({share(every)} with all kinds of work beside)" if share(every) != share(own) else ""
+    return (
+        f" ({share(every)} for all kinds of overlapping work)" if share(every) != share(own) else ""
+    )
 
 
 def _cause(row: Row) -> str:
-    dram, link = (share(row[f"{c}_cont_frac"], "unknown") for c in ("dram", "link"))
+    dram, link = (share(row[f"{c}_overlapped_frac"], "unknown") for c in ("dram", "link"))
     if row["mechanism"] == "bandwidth":
         return (
-            f"memory bandwidth (DRAM {dram} busy, alone {share(row['dram_base_frac'], 'unknown')})"
+            f"memory bandwidth (DRAM {dram} busy, alone {share(row['dram_alone_frac'], 'unknown')})"
         )
     if row["mechanism"] == "link":
         return f"the GPU link is full ({link} busy)"
     if row["mechanism"] != "SM/scheduling":
         return "bandwidth contention candidate (no samples to confirm it)"
-    if row["sms_cont_frac"] is None:
+    if row["sms_overlapped_frac"] is None:
         room = f"DRAM {dram}, link {link} busy"
         return f"they share SMs, by elimination: memory and link have room ({room})"
-    sms = (
-        f"SMs {share(row['sms_cont_frac'])} in use, alone {share(row['sms_base_frac'], 'unknown')}"
-    )
+    during, before = (share(row[f"sms_{c}_frac"], "unknown") for c in ("overlapped", "alone"))
+    sms = f"SMs {during} in use, alone {before}"
     return f"they share SMs, not bandwidth ({sms}; DRAM {dram}, link {link} busy)"
 
 
 def _advice(frames: Frames, row: Row, params: Any) -> str:
-    op, partners = op_name(row["op"]), partner_words(row)
+    op, partners = operation_name(row["op"]), partner_words(row)
     won = (
         f"Without the overlap at most {duration(row['lost_ns'])} of transfer time is won, less what"
     )
@@ -163,7 +168,7 @@ def _advice(frames: Frames, row: Row, params: Any) -> str:
         return (
             f"Move the {partners} to where no {op} runs, or make them move fewer bytes: both need"
             f" the same memory. More SMs or a higher stream priority let the {op} start sooner, but"
-            f" not move data faster beside them. {won}"
+            f" not move data faster while they overlap. {won}"
         )
     if row["mechanism"] == "link":
         return f"Both want the GPU link: send fewer bytes at once, or one after the other. {won}"
@@ -174,7 +179,7 @@ def _advice(frames: Frames, row: Row, params: Any) -> str:
             f"{_of_sizes(frames, row, params)} {won}"
         )
     return (
-        "Record DRAM and NVLink counters to tell a lack of bandwidth from a lack of SMs: the"
+        "Record DRAM and NVLink counters to see whether bandwidth or SMs are scarce: the"
         f" remedies differ. {won}"
     )
 
@@ -193,14 +198,14 @@ def _of_sizes(frames: Frames, row: Row, params: Any) -> str:
 
 def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     notes = [
-        "Slower beside other work is an association: whatever else differed then counts too.",
-        _felt(frames, row),
+        "Slower under overlap is an association: whatever else differed then counts too.",
+        _blocking(frames, row),
         "Waiting for late ranks and queueing to start are not in these numbers: other findings have"
         ' them ("ranks wait for each other", "queue behind").',
     ]
-    if row["mechanism"] == "SM/scheduling" and row["sms_cont_frac"] is None:
+    if row["mechanism"] == "SM/scheduling" and row["sms_overlapped_frac"] is None:
         notes.append("No counter of SMs was sampled: that they lack is inferred, not measured.")
-    peak, reached = facts["link_peak_gbps"], row["busbw_base_gbps"]
+    peak, reached = facts["link_peak_gbps"], row["busbw_alone_gbps"]
     if peak is not None and reached is not None and reached > peak:
         notes.append(
             f"Bus bandwidth above the link's {rate(peak * 1e9)}: in-network reduction possible."
@@ -222,13 +227,13 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     return (*notes, *opaque_caveat(facts))
 
 
-def _felt(frames: Frames, row: Row) -> str:
+def _blocking(frames: Frames, row: Row) -> str:
     """How much of the loss something waited for."""
-    felt = loss_felt(frames, row)
-    if felt >= row["lost_ns"] // 2:
-        return f"{duration(felt)} of the loss was seen to hold up other work or the host."
+    blocking = blocking_loss(frames, row)
+    if blocking >= row["lost_ns"] // 2:
+        return f"{duration(blocking)} of the loss was seen to delay other work or the host."
     return (
-        f"Lost is transfer time; {duration(felt or None, 'none')} of it was seen to delay other"
+        f"Lost is transfer time; {duration(blocking or None, 'none')} of it was seen to delay other"
         " work or the host in this recording. The run gets shorter only where something waits."
     )
 
@@ -243,23 +248,24 @@ def _evidence(frames: Frames, row: Row) -> tuple[Evidence, ...]:
             "attribution",
             where | {"kind": kinds},
             ("gpu", "corunner", "n", "excess_ns", "excess_frac"),
-            "What the lost time goes with",
-            {"corunner": "work beside", "excess_ns": "lost", "excess_frac": "of lost"},
+            "Overlapping work that the lost time is attributed to",
+            {"corunner": "overlapping work", "excess_ns": "lost", "excess_frac": "of lost"},
         ),
     )
 
 
-def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
+def not_slowed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
     """Return the verdict on a communicator that other work does not slow."""
-    first = rows.sort("n_cont", descending=True, maintain_order=True).row(0, named=True)
-    op = op_name(first["op"])
+    first = rows.sort("n_overlapped", descending=True, maintain_order=True).row(0, named=True)
+    op = operation_name(first["op"])
     interval = bounds(first["slowdown_lo_ratio"], first["slowdown_hi_ratio"], "x")
     return Finding(
-        id=f"{NAME}/unharmed" + ("" if frames["communicators"].height == 1 else f"-{comm['comm']}"),
+        id=f"{NAME}/not_slowed"
+        + ("" if frames["communicators"].height == 1 else f"-{comm['comm']}"),
         level=Level.OK,
-        title=f"{op}{whose(frames, comm['comm'])} is not slower beside {partner_words(first)}:"
-        f" transfer {ratio(first['slowdown_ratio'])} {interval},"
-        f" {count_of(first['n_cont'], 'collective')} against {first['n_base']} alone",
+        title=f"{op}{communicator_label(frames, comm['comm'])} is not slower while"
+        f" {partner_words(first)} run: transfer {ratio(first['slowdown_ratio'])} {interval},"
+        f" {count_of(first['n_overlapped'], 'collective')} against {first['n_alone']} alone",
         metrics=metrics(frames, first, params),
         confidence=confidence(facts, comm, first),
         caveats=opaque_caveat(facts),
@@ -270,10 +276,10 @@ def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: 
 
 
 def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
-    """Return the verdict where no group has five collectives alone and five beside."""
+    """Return the verdict where no group has five collectives alone and five overlapped."""
     groups = frames["groups"].filter(pl.col("comm") == comm["comm"])
-    contended = int(groups["n_cont"].sum())
-    alone = int(groups.unique("bytes")["n_base"].sum())
+    contended = int(groups["n_overlapped"].sum())
+    alone = int(groups.unique("bytes")["n_alone"].sum())
     suffix = "" if frames["communicators"].height == 1 else f"-{comm['comm']}"
     scope = (("communicator", comm["comm"]),)
     evidence = (groups_evidence({"comm": comm["comm"]}),)
@@ -282,9 +288,9 @@ def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
             id=f"{NAME}/no_overlap{suffix}",
             level=Level.OK,
             title=f"none of {count_of(comm['n_matched'], 'collective')}"
-            f"{whose(frames, comm['comm'])} overlapped other work",
+            f"{communicator_label(frames, comm['comm'])} overlapped other work",
             confidence=confidence(
-                facts, comm, {"n_cont": comm["n_matched"], "provenance": comm["provenance"]}
+                facts, comm, {"n_overlapped": comm["n_matched"], "provenance": comm["provenance"]}
             ),
             caveats=opaque_caveat(facts),
             scope=scope,
@@ -294,8 +300,8 @@ def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
     return Finding(
         id=f"{NAME}/no_baseline{suffix}",
         level=Level.UNKNOWN,
-        title=f"contention is unknown{whose(frames, comm['comm'])}: {contended} collectives ran"
-        f" beside other work and {alone} alone, and no size has five of both",
+        title=f"contention is unknown{communicator_label(frames, comm['comm'])}: {contended}"
+        f" collectives overlapped other work and {alone} ran alone, and no size has five of both",
         caveats=("Only collectives of one size, type, kernel and grid are compared.",),
         scope=scope,
         evidence=evidence,

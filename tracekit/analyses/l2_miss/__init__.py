@@ -1,8 +1,8 @@
 """L2 misses of kernels and layers, and their association with how the KV cache lies in memory.
 
-The hit rate is a sampled hardware counter; only samples inside a kernel speak for it. Layers are
+The hit rate is a sampled hardware counter; only samples inside a kernel count for it. Layers are
 then compared: do those whose cache is more broken up, or larger against the L2, miss more? An
-association is no cause, and the footprint, which usually is one, stands beside it in the table.
+association is no cause, and the footprint, which usually is one, stands next to it in the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from tracekit.analyses.l2_miss.tables import (
     NCU_KERNELS,
     NCU_LAYERS,
     NCU_MATCH,
-    OCCUPANCY,
     SUMMARY,
 )
 from tracekit.analyses.l2_miss.verdict import verdict
@@ -33,7 +32,7 @@ from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, param
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.kv.cache import kv_cache
-from tracekit.views.l2.hits import hit_counters, kernel_hits
+from tracekit.views.l2.hits import HITS_BY_OCCUPANCY, hit_counters, kernel_hits
 from tracekit.views.l2.layers import kv_of_layers, recording
 from tracekit.views.l2.ncu import matched, profiled
 from tracekit.views.nvtx.ranges import ranges
@@ -41,7 +40,7 @@ from tracekit.views.nvtx.ranges import ranges
 __all__ = ["ANALYSIS", "Params"]
 
 I64, F64 = pl.Int64, pl.Float64
-PREDICTORS = ("frag_frac", "o32_request_frac", "page_ratio", "footprint_l2_frac")
+PREDICTORS = ("frag_frac", "request_overfetch_frac", "page_ratio", "footprint_l2_ratio")
 MIN_VALID, MIN_MATCHED = 0.5, 0.8
 
 
@@ -81,7 +80,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "kernels": _kernels(trace, hits.by_name),
         "associations": pl.DataFrame(found, schema=ASSOCIATIONS.schema),
         "counters": _counters(trace, layers),
-        "occupancy": OCCUPANCY.conform(hits.by_occupancy),
+        "occupancy": hits.by_occupancy,
         "ncu_kernels": counted_kernels(trace, params.useful_bytes),
         "ncu_layers": by_layer,
         "ncu_match": matching(trace),
@@ -116,7 +115,7 @@ def _kernels(trace: Trace, sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _layers(trace: Trace) -> pl.DataFrame:
-    """Hit rates of layers beside the layout of their KV cache."""
+    """Hit rates of layers with the layout of their KV cache."""
     hits, texts = kernel_hits(trace), ranges(trace)["text"]
     if hits.by_layer.is_empty():
         return LAYERS.empty()
@@ -182,11 +181,11 @@ ANALYSIS = Analysis(
     name="l2_miss",
     question="Which kernels and layers miss the L2, and is that associated with the KV layout?",
     requires=(),
-    needs="sampled L2 hit rates, or an Nsight Compute page given beside the report",
+    needs="sampled L2 hit rates, or an Nsight Compute page given with the report",
     record="tracekit run --metrics l2 -o run -- YOUR_COMMAND",
     params=Params,
     results=(
-        *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY),
+        *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, HITS_BY_OCCUPANCY),
         *(NCU_KERNELS, NCU_LAYERS, NCU_MATCH, SUMMARY),
     ),
     compute=compute,

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import numbering, stacks
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.groups import BOUNDARIES, with_groups
@@ -24,7 +25,7 @@ from tracekit.views.nvtx.payloads import payloads
 from tracekit.views.nvtx.ranges import range_stacks, ranges
 
 __all__ = [
-    "FACTS",
+    "LAUNCH_FACTS",
     "call_of",
     "comm_kernels",
     "communicator_sizes",
@@ -36,7 +37,7 @@ __all__ = [
 
 NCCL_DOMAIN = "NCCL"
 CALL = ["what", "comm", "handle", "bytes", "dtype", "nranks", "rank", "group"]
-"""What a call asked for, and the group that it lies in."""
+"""Columns that state what a call requests, and the group that it lies in."""
 _CALL = (
     r"^p?nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll"
     r"|Gather|Scatter|Send|Recv)$"
@@ -219,7 +220,7 @@ def call_of(
 
 @view
 def group_sizes(trace: Trace) -> pl.DataFrame:
-    """Return what each group call asked for in all.
+    """Return what the calls of each group request together.
 
     Returns:
         Frame of group Int64, n_calls UInt32, bytes Int64 (sum; null when any is unknown), and
@@ -279,18 +280,20 @@ def communicator_sizes(trace: Trace) -> pl.DataFrame:
 
 _NODE_HOPS = 8
 _NO_THREAD = -1
-FACTS = pl.Schema(
-    {
-        "what": pl.Categorical(),
-        "comm": pl.UInt64(),
-        "handle": pl.Int64(),
-        "call_bytes": pl.Int64(),
-        "call_dtype": pl.Categorical(),
-        "nranks": pl.Int64(),
-        "rank": pl.Int64(),
-        "fused_group": pl.Boolean(),
-        "told_by": pl.Categorical(),
-    }
+LAUNCH_FACTS = Table(
+    "launch_facts",
+    (
+        Column("what", pl.Categorical(), "", "operation, or GroupStart or GroupEnd"),
+        Column("comm", pl.UInt64, "", "the library's id of the communicator"),
+        Column("handle", pl.Int64, "", "the program's pointer"),
+        Column("call_bytes", pl.Int64, "bytes", "size as the call states it"),
+        Column("call_dtype", pl.Categorical(), "", "element type as the call states it"),
+        Column("nranks", pl.Int64, "", "ranks of it; null when not stated"),
+        Column("rank", pl.Int64, "", "rank as the call states it"),
+        Column("fused_group", pl.Boolean, "", "whether it carries several calls of one group"),
+        Column("stated_by", pl.Categorical(), "", "source of the size: payload, marker or range"),
+    ),
+    "what the host call of one communication kernel states",
 )
 _FIELDS = tuple(CALL[:-1])
 _NODE = ["report", "pid", "graph_node"]
@@ -319,7 +322,7 @@ def comm_kernels(trace: Trace) -> pl.DataFrame:
 
 
 @view
-def _asked_at(trace: Trace) -> pl.DataFrame:
+def _call_points(trace: Trace) -> pl.DataFrame:
     """Thread and time of the call: the launch, or for a graph kernel the capture of its node.
 
     Frame of thread Int64 (-1 without a launch) and t_ns Int64, a row a communication kernel.
@@ -370,25 +373,25 @@ def _capture_points(nodes: pl.DataFrame) -> pl.DataFrame:
 
 @view
 def launch_facts(trace: Trace) -> pl.DataFrame:
-    """Return what the host call behind each communication kernel asked for.
+    """Return what the host call behind each communication kernel requests.
 
     NCCL's own range is asked first, a marker of the injector fills what it does not say. A marker
     is also believed when NCCL's ranges are absent.
 
     Returns:
-        Frame of `FACTS`, one row a row of `comm_kernels`; all null where no call is known.
-        ``told_by`` is "payload" when NCCL told the size, "marker" when the injector did, "range"
-        when only the operation is known.
+        Frame of `LAUNCH_FACTS`, one row a row of `comm_kernels`; all null where no call is known.
+        ``stated_by`` is "payload" when NCCL stated the size, "marker" when the injector did,
+        "range" when only the operation is known.
     """
-    at = _asked_at(trace)
+    at = _call_points(trace)
     threads, times = at["thread"].to_numpy(), at["t_ns"].to_numpy()
     calls = host_calls(trace)
     nccl = _grouped(trace, call_of(calls, "nccl", threads, times))
     marker = _grouped(trace, call_of(calls, "marker", threads, times))
     both = nccl.hstack(marker.select(pl.all().name.prefix("m_")))
-    told = pl.col("bytes").is_not_null()
+    sized = pl.col("bytes").is_not_null()
     fused = pl.col("fused_group") | (pl.col("what").is_null() & pl.col("m_fused_group"))
-    return both.select(
+    found = both.select(
         pl.coalesce("what", "m_what").alias("what"),
         "comm",
         pl.col("m_handle").alias("handle"),
@@ -397,14 +400,15 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
         pl.coalesce("m_nranks", "nranks").alias("nranks"),
         pl.coalesce("m_rank", "rank").alias("rank"),
         fused.alias("fused_group"),
-        pl.when(told)
+        pl.when(sized)
         .then(pl.lit("payload", pl.Categorical))
         .when(pl.col("m_what").is_not_null())
         .then(pl.lit("marker", pl.Categorical))
         .when(pl.col("what").is_not_null())
         .then(pl.lit("range", pl.Categorical))
-        .alias("told_by"),
-    ).cast(FACTS)
+        .alias("stated_by"),
+    )
+    return LAUNCH_FACTS.select(found)
 
 
 def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
