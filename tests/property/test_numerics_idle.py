@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tracekit.numerics.idle import blocking, causes, gaps, waterfall
+from tracekit.numerics.idle import blocking, causes, gaps, keys, waterfall
 from tracekit.numerics.sweeps import BEFORE_ALL
 
 CELL = 5_000
 """Times are multiples of this many ns, so that pauses of 100 us and 10 us are few of them."""
 for kernel in (gaps._gaps, gaps._before, blocking._host_waits, causes._divide):
     kernel.build()
-for kernel in (waterfall._swept, waterfall._by_cause):
+for kernel in (waterfall._swept, waterfall._by_cause, keys._stretches):
     kernel.build()
 
 intervals = st.tuples(st.integers(0, 60), st.integers(0, 12))
@@ -302,3 +302,54 @@ def test_idle_time_of_windows(found, in_time):
             for i in range(s.size):
                 slow[cause[i]] += bool(s[i] <= t < e[i])
         assert got[w].tolist() == slow
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            *(st.integers(0, 2), st.integers(1, 9), st.integers(0, 5), st.integers(0, 2)),
+            st.integers(-1, 1),
+        ),
+        max_size=12,
+    ),
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-1, 3), st.integers(-1, 3)), min_size=13),
+)
+def test_neighbouring_parts_of_one_cause_are_one_stretch(found, of_gaps):
+    how = [0, keys.BY_WAIT, keys.BY_BUSY, keys.BY_CALL, keys.BY_HOST, keys.BY_HOST]
+    gap = np.cumsum([new > 0 for new, *_ in found], dtype=np.int32)
+    end = np.cumsum([length for _, length, *_ in found], dtype=np.int64)
+    start = np.append(0, end[:-1])[: end.size].astype(np.int64)
+    cause = np.array([c for _, _, c, _, _ in found], np.uint8)
+    place = np.array([p for _, _, _, p, _ in found], np.uint8)
+    by = np.array([b for *_, b in found], np.int32)
+    of_call, wait, busy = (np.array(v) for v in ([3, 0, 2, 1], [4, 7], [1, -1]))
+    code, call, previous = (np.array(c) for c in zip(*of_gaps, strict=True))
+    names = keys.Names(
+        *(code.astype(np.int64), call.astype(np.int32), previous.astype(np.int32)),
+        *(of_call.astype(np.uint32), wait, busy, np.array(how, np.uint8), 9),
+    )
+    got = keys.stretches(causes.Parts(gap, start, end, cause, place, by), names)
+    slow: list[list[int]] = []
+    meant: list[tuple] = []
+    for i, g in enumerate(gap.tolist()):
+        if not i or g != gap[i - 1] or cause[i] != cause[i - 1]:
+            kind, name, after = how[cause[i]], -1, -1
+            if kind == keys.BY_HOST and call[g] >= 0:
+                after = int(of_call[call[g]])
+            if kind in (keys.BY_WAIT, keys.BY_HOST) and by[i] >= 0:
+                name = int(wait[by[i]])
+            elif kind == keys.BY_BUSY and by[i] >= 0:
+                name = int(busy[by[i]])
+            elif kind == keys.BY_CALL and call[g] >= 0:
+                name = int(of_call[call[g]])
+            elif kind == keys.BY_HOST and previous[g] >= 0:
+                name = int(of_call[previous[g]])
+            slow.append([i, 0, 0, name, after])
+            meant.append((int(code[g]), int(cause[i]), name, after))
+        slow[-1][1] += int(end[i] - start[i])
+        slow[-1][2] += int(end[i] - start[i]) * (causes.PLACES[place[i]] == "call")
+    columns = (got.part, got.time_ns, got.in_call_ns, got.name, got.after)
+    assert [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)] == slow
+    by_key = list(zip(got.key.tolist(), meant, strict=True))
+    assert len({k for k, _ in by_key}) == len(set(meant)) == len(set(by_key))

@@ -82,6 +82,7 @@ def document(diagnosis: Diagnosis, *, top: int | None = None) -> dict[str, Any]:
         "overview": _overview(diagnosis.overview),
         "quality": [asdict(q) for q in diagnosis.quality],
         "findings": [_finding(f) for f in diagnosis.findings],
+        "combined_gains": [asdict(g) for g in diagnosis.combined_gains],
         "frames": {
             analysis: {
                 name: _frame(frame, _table(diagnosis, analysis, name), limit)

@@ -433,3 +433,18 @@ def test_without_calls_of_the_operating_system_blocking_is_unknown(tmp_path):
     e = Host().op(6, 10, (0, 5)).op(405, 410, (400, 406))
     d = analyze([e.write(tmp_path / "t.sqlite")], only=["idle_gaps"])
     assert "-t osrt" in d.findings[0].caveats[-1]
+
+
+def test_migrations_of_unified_memory_are_copies_without_a_call(tmp_path):
+    e = Host().op(0, 10, (-5, -1))
+    for k in range(20):
+        e.memcpy(us(10 + k * 5), us(15 + k * 5), kind=11, nbytes=1 << 16, correlationId=0)
+    e.op(110, 200, (100, 105))
+    d = analyze([e.write(tmp_path / "t.sqlite")], only=["idle_gaps"])
+    row = d.frames["idle_gaps"]["copies"].row(0, named=True)
+    assert (row["direction"], row["n"], row["exposed_ns"]) == ("UVM HtoD", 20, 100_000)
+    finding = next(f for f in d.findings if f.id == "idle_gaps/copies")
+    assert finding.level is Level.CRITICAL
+    assert finding.advice.startswith("Unified memory migrates pages at each touch")
+    gpu = d.frames["idle_gaps"]["gpus"].row(0, named=True)
+    assert (gpu["n_work"], gpu["n_with_launch"]) == (2, 2)

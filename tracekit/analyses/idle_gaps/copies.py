@@ -133,7 +133,6 @@ def _metrics(worst: Row, site: Row) -> tuple[Metric, ...]:
         Metric("link_frac", site["link_frac"], "1", doc="share of the link's peak"),
         Metric("hidden_frac", site["hidden_frac"], "1", doc="of the copies' time"),
         Metric("call_ns", site["call_ns"], "ns", doc=f"host inside {site['call'] or '-'}"),
-        Metric("waiter", site["waiter"] or "", doc="ran first after it"),
     )
 
 

@@ -24,7 +24,7 @@ def nothing_recorded(frames: Frames, summary: Row) -> Finding | None:
     """Return a finding that there is no device work, or hardly any; None where there is some."""
     capture = summary["capture_ns"]
     n_work = int(frames["gpus"]["n_work"].sum())
-    if n_work == 0:
+    if frames["gpus"].is_empty():
         return _no_records(summary)
     spans = frames["gpus"]["span_ns"].max() or 0
     if capture and max(summary["busy_ns"], spans) < HARDLY_BUSY_FRAC * capture:

@@ -23,7 +23,7 @@ GPUS = Table(
         Column("copy_only_frac", pl.Float64, "1", "share of the span"),
         Column("compute_ns", pl.Int64, "ns", "kernels, graphs or memsets ran"),
         Column("opaque_ns", pl.Int64, "ns", "graphs ran that were traced as a whole"),
-        Column("n_work", pl.Int64, "", "operations"),
+        Column("n_work", pl.Int64, "", "operations that a call launches"),
         Column("n_with_launch", pl.Int64, "", "operations whose launching call was recorded"),
     ),
     "one GPU",

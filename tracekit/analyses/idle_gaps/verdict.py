@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -122,7 +122,7 @@ def _doubt(frames: Frames, summary: Row, worst: Row, by_kind: dict[str, int]) ->
         title=f"{idle}, and why is unknown: {why}",
         metrics=_metrics(worst, None),
         missing=missing,
-        evidence=_evidence(worst),
+        evidence=_evidence(frames, worst),
     )
 
 
@@ -148,7 +148,7 @@ def _opaque(frames: Frames, worst: Row) -> Finding | None:
         ),
         metrics=(*_metrics(worst, None), Metric("opaque_frac", opaque, "1", doc="of the span")),
         missing=(Missing("kernels inside CUDA graphs", ("kernels",)),),
-        evidence=_evidence(worst),
+        evidence=_evidence(frames, worst),
     )
 
 
@@ -171,7 +171,7 @@ def _calm(frames: Frames, worst: Row, params: Any) -> Finding:
         caveats=(TRACED,),
         scope=(("gpu", str(worst["gpu"])),),
         thresholds={"judged_frac": (params.warn_frac, params.critical_frac)},
-        evidence=_evidence(worst),
+        evidence=_evidence(frames, worst),
     )
 
 
@@ -215,11 +215,11 @@ def _cause(
         at_stake_frac=judged_ns / worst["time_ns"],
         at_stake_of="step time" if group is not None else "span",
         confidence=_confidence(frames, worst),
-        advice=advice(kind),
+        advice=advice(kind) + (f" Most of it: {site_text(first)}." if first else ""),
         caveats=(TRACED, *(_host_caveats(summary) if kind == "host" else ())),
         scope=(("gpu", str(gpu)), *((("step group", group),) if group else ())),
         thresholds={"judged_frac": (params.warn_frac, params.critical_frac)},
-        evidence=_evidence(worst),
+        evidence=_evidence(frames, worst),
         gain=gain,
     )
     if first is None:
@@ -285,40 +285,32 @@ def _metrics(worst: Row, judged_ns: int | None) -> tuple[Metric, ...]:
     n = worst["n_steps"] or None
     own: tuple[Metric, ...] = ()
     if judged_ns is not None:
-        doc = "idle for this cause"
+        doc = "this cause"
         own = (
             Metric("cause_frac", judged_ns / worst["time_ns"], "1", doc=doc),
             Metric("cause_ns", judged_ns, "ns", n=n, doc=doc),
         )
     return (
         Metric("idle_frac", worst["idle_frac"], "1", n=n, doc="nothing runs"),
-        Metric("judged_frac", worst["judged_frac"], "1", doc="idle for a removable cause"),
+        Metric("judged_frac", worst["judged_frac"], "1", doc="removable causes"),
         *own,
         Metric("idle_ns", worst["idle_ns"], "ns"),
-        Metric("time_ns", worst["time_ns"], "ns", n=n, doc="the steps and between them"),
+        Metric("time_ns", worst["time_ns"], "ns", n=n, doc="steps and between"),
     )
 
 
 def _site_metrics(site: Row | None) -> tuple[Metric, ...]:
     if site is None:
         return ()
-    return (
-        Metric("site", site_text(site), doc="place that loses most"),
-        Metric("site_ns", site["total_ns"], "ns", n=site["n"]),
-        Metric("site_median_ns", site["median_ns"], "ns"),
-        Metric("site_in_call_ns", site["in_call_ns"], "ns", doc="inside the launching call"),
-        Metric("ended_by", site["ended_by"] or "", doc="what ran after the first one"),
-        *_host_metrics(site),
-    )
-
-
-def _host_metrics(site: Row) -> Iterator[Metric]:
-    """What samples of the processor show, where there are any."""
-    if site["n_samples"]:
-        functions = site["host_evidence"]
-        yield Metric("host_functions", functions, n=site["n_samples"], doc="sampled most")
+    found = [
+        Metric("site_ns", site["total_ns"], "ns", n=site["n"], doc="largest site"),
+        Metric("site_median_ns", site["median_ns"], "ns", doc="largest site"),
+        Metric("site_in_call_ns", site["in_call_ns"], "ns", doc="in the launch call"),
+    ]
     if site["off_cpu_frac"] is not None:
-        yield Metric("off_cpu_frac", site["off_cpu_frac"], "1", doc="thread on no processor")
+        doc = "thread on no processor"
+        found.append(Metric("off_cpu_frac", site["off_cpu_frac"], "1", doc=doc))
+    return tuple(found)
 
 
 def _confidence(frames: Frames, worst: Row) -> Confidence:
@@ -342,11 +334,13 @@ _SITE_COLUMNS = (
 )
 
 
-def _evidence(worst: Row) -> tuple[Evidence, ...]:
+def _evidence(frames: Frames, worst: Row) -> tuple[Evidence, ...]:
     gpu = {"gpu": worst["gpu"]}
+    summary = frames["summary"].row(0, named=True)
+    columns = (*_SITE_COLUMNS, *(("host_evidence",) if summary["sampled"] else ()))
     return (
         Evidence("families", gpu, (), "Idle time by kind of cause"),
-        Evidence("sites", gpu, _SITE_COLUMNS, "Where it arises"),
+        Evidence("sites", gpu, columns, "Where it arises"),
         Evidence("causes", gpu, (), "Idle time by cause"),
         Evidence("gains", gpu, (), "Predicted gains"),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tracekit.model.kernels import KernelKind
 from tracekit.numerics.rows import overlapping
@@ -19,6 +20,11 @@ _KINDS = WORK_KIND.categories.to_numpy()
 _IS_DEQUANT = np.isin(_KINDS, [KernelKind.DEQUANT.value])
 _IS_KERNEL = np.isin(_KINDS, [k.value for k in KernelKind])
 _IS_PRODUCT = np.isin(_KINDS, [k.value for k in KernelKind if k.is_gemm or k == "attention"])
+
+_LIKE = ["timeline", "name_key", "shape"]
+_CONTROL = {"timeline": pl.UInt16, "name_key": pl.UInt32, "shape": pl.UInt32} | {
+    "control_ns": pl.Float64
+}
 
 
 @view
@@ -39,47 +45,53 @@ def consumer_losses(trace: Trace) -> dict[tuple[int, str], tuple[float, float]]:
     pairs = then >= 0
     pairs[pairs] = _IS_PRODUCT[kind[then[pairs]]]
     at, then = at[pairs], then[pairs]
-    groups, products = _products(trace)
     start, end = (work[c].to_numpy() for c in ("start_ns", "end_ns"))
-    fed = pl.DataFrame({"work": then, "gap_ns": np.maximum(start[then] - end[at], 0)})
-    fed = fed.cast({"work": pl.UInt32}).join(products, on="work", how="inner")
-    with_dequant = fed.select("timeline", "group").unique()
-    control = products.join(with_dequant, on=["timeline", "group"], how="anti")
-    keys = ["timeline", "name_key", "shape"]
-    medians = control.group_by(keys).agg(pl.col("time_ns").median().alias("control_ns"))
-    compared = fed.join(medians, on=keys, how="left")
+    fed = _products(trace, then).with_columns(
+        pl.Series("gap_ns", np.maximum(start[then] - end[at], 0))
+    )
+    fed = fed.drop_nulls("group")
+    fed = fed.join(_controls(trace, fed), on=_LIKE, how="left", maintain_order="left")
     slower = (pl.col("time_ns") - pl.col("control_ns")).clip(lower_bound=0).fill_null(0.0)
-    per_step = compared.group_by("timeline", "group", "step").agg(
+    per_step = fed.group_by("timeline", "group", "step").agg(
         pl.col("gap_ns").sum(), slower.sum().alias("slower_ns")
     )
     typical = per_step.group_by("timeline", "group").agg(
         pl.col("gap_ns").median(), pl.col("slower_ns").median()
     )
+    names = steps(trace)["group"].unique().sort().to_list()
     return {
-        (line, groups[group]): (gap, loss)
+        (line, names[group]): (gap, loss)
         for line, group, gap, loss in typical.sort("timeline", "group").iter_rows()
     }
 
 
-def _products(trace: Trace) -> tuple[list[str], pl.DataFrame]:
-    """Names of the step groups; matrix products and attention inside steps, a row each."""
-    work, step = activity(trace), attribution(trace)["step"]
-    at = np.flatnonzero(_IS_PRODUCT[work["kind"].to_physical().to_numpy()])
-    at = at[step.is_not_null().to_numpy()[at]].astype(np.uint32)
-    rows = pl.Series(at)
-    own = work.select("start_ns", "end_ns", "name_key", "row")[rows]
+def _controls(trace: Trace, fed: pl.DataFrame) -> pl.DataFrame:
+    """Median time of like kernels in steps of groups without dequantisation."""
+    n_groups = steps(trace)["group"].n_unique()
+    if fed["group"].n_unique() == n_groups:
+        return pl.DataFrame(schema=_CONTROL)
+    kind = activity(trace)["kind"].to_physical().to_numpy()
+    products = _products(trace, np.flatnonzero(_IS_PRODUCT[kind])).drop_nulls("group")
+    with_dequant = fed.select("timeline", "group").unique()
+    control = products.join(with_dequant, on=["timeline", "group"], how="anti")
+    return control.group_by(_LIKE).agg(pl.col("time_ns").median().alias("control_ns"))
+
+
+def _products(trace: Trace, at: NDArray[np.int64]) -> pl.DataFrame:
+    """Some rows of `activity`: what they are, and their step and its group (null outside)."""
+    rows = pl.Series(at.astype(np.uint32))
+    own = activity(trace).select("start_ns", "end_ns", "name_key", "row")[rows]
     of_step = steps(trace)["group"]
     groups = of_step.unique().sort().to_list()
     code = of_step.replace_strict(groups, range(len(groups)), return_dtype=pl.UInt32)
-    line = np.zeros(work.height, np.uint16)
+    line = np.zeros(activity(trace).height, np.uint16)
     for number, one in enumerate(timelines(trace)):
         line[one.rows] = number
-    numbers = step.gather(rows)
-    return groups, own.select(
-        pl.Series("work", at),
+    step = attribution(trace)["step"].gather(rows)
+    return own.select(
         pl.Series("timeline", line[at]),
-        numbers.alias("step"),
-        code.gather(numbers).alias("group"),
+        step.alias("step"),
+        code.gather(step).alias("group"),
         "name_key",
         pl.Series("shape", shapes(trace).row[own["row"].to_numpy()]),
         (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"),

@@ -63,6 +63,7 @@ COPY_SITES = pl.Schema(
 """Columns of `copy_sites`."""
 _IS_COPY = np.array([k.startswith("memcpy ") for k in WORK_KIND.categories])
 _IS_OPAQUE = WORK_KIND.categories.to_numpy() == OPAQUE
+_IS_MIGRATION = np.array([k.startswith("memcpy UVM") for k in WORK_KIND.categories])
 _NOTHING: intervals.Intervals = (np.empty(0, np.int64), np.empty(0, np.int64))
 _HOST_BACK_NS = 20_000
 """A call that returns at most so long before its copy ends has waited for the copy's data."""
@@ -76,7 +77,7 @@ class DeviceTime(NamedTuple):
         busy_ns: Time in which anything ran.
         compute_ns: Time in which anything but copies ran.
         opaque_ns: Time in which graphs ran that were traced as a whole.
-        n_work: Operations.
+        n_work: Operations, migrations of unified memory left out: no call makes them.
         n_with_launch: Those whose launching call was recorded.
     """
 
@@ -100,7 +101,9 @@ def device_time(trace: Trace) -> tuple[DeviceTime, ...]:
     for line in timelines(trace):
         every = _union(trace, line, np.ones(_IS_COPY.size, np.bool_))
         compute = _union(trace, line, ~_IS_COPY)
+        is_migration = _IS_MIGRATION[line.of(activity(trace)["kind"]).to_physical().to_numpy()]
         call = host_calls(trace).of_work[line.rows]
+        call = call[~is_migration] if is_migration.any() else call
         span = int(every[1][-1] - every[0][0]) if every[0].size else 0
         opaque = _union(trace, line, _IS_OPAQUE) if trace.has("graph_trace") else _NOTHING
         busy, computing, hidden = (intervals.total_ns(*u) for u in (every, compute, opaque))

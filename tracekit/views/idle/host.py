@@ -139,7 +139,10 @@ def held_threads(trace: Trace, launching: NDArray[np.int32]) -> Held:
     launches = np.zeros(n_threads, np.bool_)
     launches[calls.thread[launching]] = True
     held = [role & names.roles() for role, _ in _HELD]
-    at = [np.flatnonzero(own.astype(np.bool_)[names.number]) for own in held]
+    nothing = np.empty(0, np.int64)
+    at = [
+        np.flatnonzero(own.astype(np.bool_)[names.number]) if own.any() else nothing for own in held
+    ]
     busy = []
     overhead, blocked = _overhead(trace), _blocked(trace)
     for thread in range(n_threads):

@@ -20,8 +20,6 @@ from tracekit.views.launches.attribution import host_calls
 
 __all__ = ["IdleParts", "idle_parts"]
 
-_NO_NAME = -1
-
 
 class IdleParts(NamedTuple):
     """The idle time of all GPUs, divided by cause.
@@ -29,9 +27,9 @@ class IdleParts(NamedTuple):
     Attributes:
         parts: The pieces of `gap_rows`.
         call: int32[gaps], row of ``runtime`` that launched the operation after each gap, or -1.
-        call_name: int32[gaps], its name, row of `CallNames.table`; -1 without one.
-        previous_name: int32[gaps], the enqueuing call before it on its thread; -1 without one.
-        wait_name: int32[waits], name of the call that waits, by `Parts.by`.
+        previous: int32[gaps], the enqueuing call before it on its thread; -1 without one.
+        wait_name: int32[waits], name of the call that waits (row of `CallNames.table`), by
+            `Parts.by`.
         wait_copies: bool[waits], whether it is one with a copy before it.
         busy_name: int32[intervals], name of the call of what else held a thread up; -1 for the
             profiler.
@@ -44,8 +42,7 @@ class IdleParts(NamedTuple):
 
     parts: causes.Parts
     call: NDArray[np.int32]
-    call_name: NDArray[np.int32]
-    previous_name: NDArray[np.int32]
+    previous: NDArray[np.int32]
     wait_name: NDArray[np.int32]
     wait_copies: NDArray[np.bool_]
     busy_name: NDArray[np.int32]
@@ -66,20 +63,18 @@ def idle_parts(trace: Trace) -> IdleParts:
     rows = trace.frame("runtime")
     start, end = (rows[c].to_numpy() for c in ("start_ns", "end_ns"))
     previous = _taken(held.waits.previous, call, -1)
-    number = names.number.astype(np.int32)
     launched = causes.Launched(
         start=_taken(start, call, 0),
         end=_taken(end, call, 0),
         previous=_taken(end, previous, BEFORE_ALL),
-        thread=_taken(calls.thread.astype(np.int32), call, 0),
+        thread=_taken(calls.thread, call, 0).astype(np.int32),
         traits=_traits(trace, call),
     )
     return IdleParts(
         parts=causes.divide(gaps.start, gaps.end, launched, held.waiting, held.busy),
         call=call,
-        call_name=_taken(number, call, _NO_NAME),
-        previous_name=_taken(number, previous, _NO_NAME),
-        wait_name=_taken(number, held.waits.wait, _NO_NAME),
+        previous=previous,
+        wait_name=names.number[held.waits.wait].astype(np.int32),
         wait_copies=held.waits.copy >= 0,
         busy_name=held.busy_name,
         waiting=held.waiting,
@@ -95,7 +90,8 @@ def _taken(values: NDArray, rows: NDArray[np.int32], absent: int) -> NDArray:  #
     if not values.size:
         return np.full(rows.size, absent, values.dtype)
     found = values.take(rows)
-    found[rows < 0] = absent
+    if rows.size and rows.min() < 0:
+        found[rows < 0] = absent
     return found
 
 

@@ -31,10 +31,11 @@ class RangeNames(NamedTuple):
 
     def of(self, rows: pl.Series) -> NDArray[np.int32]:
         """Return the place in `names` for rows of `ranges`, -1 for null."""
-        known = rows.is_not_null().to_numpy()
-        found = np.full(len(rows), -1, np.int32)
-        if self.number.size:
-            found[known] = self.number[rows.drop_nulls().to_numpy()]
+        if not self.number.size:
+            return np.full(len(rows), -1, np.int32)
+        found = self.number.take(rows.fill_null(0).to_numpy())
+        if rows.null_count():
+            found[rows.is_null().to_numpy()] = -1
         return found
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tracekit.numerics.idle import causes
+from tracekit.numerics.idle import causes, keys
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity
 from tracekit.views.device.kernels import kernel_names
@@ -41,45 +41,13 @@ SITES = pl.Schema(
     }
 )
 """Columns of `sites`."""
-_BY_WAIT = np.isin(causes.CAUSES, ("sync", "host_gap"))
-_BY_BUSY = np.isin(causes.CAUSES, ("module_load", "allocation", "graph_build", "host_blocked"))
-_BY_CALL = np.isin(causes.CAUSES, ("graph_launch", "copy_staging", "launch_latency"))
-_HOST_GAP = causes.cause("host_gap")
-_IN_CALL = causes.PLACES.index("call")
-
-
-class _Stretches(NamedTuple):
-    """Neighbouring parts of a gap with one cause.
-
-    Attributes:
-        gap: int32[n].
-        start: int64[n], ns.
-        time_ns: int64[n].
-        in_call_ns: int64[n], part of it inside the launching call.
-        cause: uint8[n].
-        by: int32[n], see `causes.Parts`.
-    """
-
-    gap: NDArray[np.int32]
-    start: NDArray[np.int64]
-    time_ns: NDArray[np.int64]
-    in_call_ns: NDArray[np.int64]
-    cause: NDArray[np.uint8]
-    by: NDArray[np.int32]
-
-
-def _stretches(parts: causes.Parts) -> _Stretches:
-    if not parts.gap.size:
-        none = np.empty(0, np.int64)
-        return _Stretches(parts.gap, none, none, none, parts.cause, parts.by)
-    new = np.ones(parts.gap.size, np.bool_)
-    new[1:] = (parts.gap[1:] != parts.gap[:-1]) | (parts.cause[1:] != parts.cause[:-1])
-    first = np.flatnonzero(new)
-    length = parts.end - parts.start
-    in_call = np.add.reduceat(np.where(parts.place == _IN_CALL, length, 0), first)
-    time = np.add.reduceat(length, first)
-    columns = parts.gap[first], parts.start[first], time, in_call
-    return _Stretches(*columns, parts.cause[first], parts.by[first])
+_HOW = {
+    "sync": keys.BY_WAIT,
+    "host_gap": keys.BY_HOST,
+    **dict.fromkeys(("module_load", "allocation", "graph_build", "host_blocked"), keys.BY_BUSY),
+    **dict.fromkeys(("graph_launch", "copy_staging", "launch_latency"), keys.BY_CALL),
+}
+"""Cause to what its stretches are named by."""
 
 
 @view
@@ -95,13 +63,12 @@ def sites(trace: Trace) -> pl.DataFrame:
         inside the launching call), the first stretch, and ended_by (kernel or kind of work after
         it).
     """
-    found, names = _stretches(idle_parts(trace).parts), call_names(trace).table["name"].to_list()
+    parts, names = idle_parts(trace).parts, call_names(trace).table["name"].to_list()
     gaps, group, place = gap_rows(trace), _groups(trace), _ranges(trace)
-    before, after = _calls_around(trace, found, len(names))
-    codes = (gaps.timeline[found.gap], group[found.gap] + 1, place[found.gap] + 1)
-    key = _packed(*codes, found.cause, before + 1, after + 1)
+    code = _packed(gaps.timeline, group + 1, place + 1)
+    found = keys.stretches(parts, _names(trace, code, len(names)))
     table = pl.DataFrame(
-        {"key": key, "time_ns": found.time_ns, "in_call_ns": found.in_call_ns}
+        {"key": found.key, "time_ns": found.time_ns, "in_call_ns": found.in_call_ns}
     ).with_row_index("at")
     grouped = table.group_by("key").agg(
         pl.len().alias("n"),
@@ -111,25 +78,41 @@ def sites(trace: Trace) -> pl.DataFrame:
         pl.col("at").first(),
     )
     at = grouped["at"].to_numpy()
-    texts = range_names(trace).names
-    group_names = _group_names(trace)
-    gap = found.gap[at]
+    first = found.part[at]
+    gap, name, start = parts.gap[first], found.name[at], parts.start[first]
     return (
         grouped.with_columns(
             pl.Series("timeline", gaps.timeline[gap], pl.UInt16),
-            pl.Series("step_group", _named(group_names, group[gap]), pl.String),
-            pl.Series("range", _named(texts, place[gap]), pl.String),
-            pl.Series("cause", [causes.CAUSES[c] for c in found.cause[at]], pl.String),
-            pl.Series("call", _calls(names, before[at]), pl.String),
-            pl.Series("next_call", _named(names, after[at]), pl.String),
-            pl.Series("after_wait", before[at] >= len(names)),
-            pl.Series("first_start_ns", found.start[at]),
-            pl.Series("first_end_ns", found.start[at] + found.time_ns[at]),
+            pl.Series("step_group", _named(_group_names(trace), group[gap]), pl.String),
+            pl.Series("range", _named(range_names(trace).names, place[gap]), pl.String),
+            pl.Series("cause", [causes.CAUSES[c] for c in parts.cause[first]], pl.String),
+            pl.Series("call", _calls(names, name), pl.String),
+            pl.Series("next_call", _named(names, found.after[at]), pl.String),
+            pl.Series("after_wait", name >= len(names)),
+            pl.Series("first_start_ns", start),
+            pl.Series("first_end_ns", start + found.time_ns[at]),
             pl.Series("ended_by", _work_names(trace, gaps.after[gap]), pl.String),
         )
         .select(list(SITES))
         .cast(SITES)
         .sort(["total_ns", "timeline", "first_start_ns", "cause"], descending=[True, *3 * [False]])
+    )
+
+
+def _names(trace: Trace, code: NDArray[np.int64], n_names: int) -> keys.Names:
+    """What names stretches; waits count from `n_names` on, those with a copy from twice that on."""
+    idle = idle_parts(trace)
+    how = np.array([_HOW.get(cause, 0) for cause in causes.CAUSES], np.uint8)
+    wait = idle.wait_name + n_names * (1 + idle.wait_copies.astype(np.int64))
+    return keys.Names(
+        code=code,
+        call=idle.call,
+        previous=idle.previous,
+        of_call=call_names(trace).number,
+        wait=wait.astype(np.int64),
+        busy=idle.busy_name.astype(np.int64),
+        by=how,
+        n_names=3 * n_names,
     )
 
 
@@ -151,34 +134,14 @@ def _groups(trace: Trace) -> NDArray[np.int64]:
     place = {name: at for at, name in enumerate(_group_names(trace))}
     of_step = np.array([place[g] for g in steps(trace)["group"]] or [-1], np.int64)
     step = attribution(trace)["step"][pl.Series(gap_rows(trace).after)]
-    known = step.is_not_null().to_numpy()
-    return np.where(known, of_step[step.fill_null(0).to_numpy()], -1)
+    found = of_step.take(step.fill_null(0).to_numpy())
+    if step.null_count():
+        found[step.is_null().to_numpy()] = -1
+    return found
 
 
 def _ranges(trace: Trace) -> NDArray[np.int32]:
     return range_names(trace).of(attribution(trace)["range"][pl.Series(gap_rows(trace).after)])
-
-
-def _calls_around(
-    trace: Trace, found: _Stretches, n_names: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The call that each stretch is named by and the one after it, -1 for none.
-
-    A wait counts from `n_names` on, one that is one with a copy from twice that on.
-    """
-    own = idle_parts(trace)
-    before = np.full(found.gap.size, -1, np.int64)
-    by_wait = _BY_WAIT[found.cause] & (found.by >= 0)
-    wait = found.by[by_wait]
-    before[by_wait] = own.wait_name[wait] + n_names * (1 + own.wait_copies[wait])
-    by_busy = _BY_BUSY[found.cause] & (found.by >= 0)
-    before[by_busy] = own.busy_name[found.by[by_busy]]
-    by_call = _BY_CALL[found.cause]
-    before[by_call] = own.call_name[found.gap[by_call]]
-    launched = (found.cause == _HOST_GAP) & ~by_wait
-    before[launched] = own.previous_name[found.gap[launched]]
-    is_gap = found.cause == _HOST_GAP
-    return before, np.where(is_gap, own.call_name[found.gap], -1)
 
 
 def _named(names: tuple[str, ...] | list[str], rows: NDArray[np.integer[Any]]) -> list[str | None]:
