@@ -16,7 +16,7 @@ from tracekit.model.diagnosis import Diagnosis
 from tracekit.model.finding import Evidence, Finding, Level
 from tracekit.model.table import Column, Table
 from tracekit.report.page import html
-from tracekit.views.contention.windows import WINDOW
+from tracekit.views.contention.windows import WINDOWS as WINDOWS_TABLE
 from tracekit.views.overview.pictures import SAMPLES, WORK
 
 EVIL = "</script><script>window.hacked=1</script><img src=x onerror='window.hacked=2'>"
@@ -38,7 +38,7 @@ def windows() -> pl.DataFrame:
         }
         for i, length in ((i, i * 2_003 % N_WINDOWS + 1) for i in range(N_WINDOWS))
     ]
-    return pl.DataFrame(rows, schema=WINDOW)
+    return pl.DataFrame(rows, schema=WINDOWS_TABLE.schema)
 
 
 def work() -> pl.DataFrame:
@@ -60,7 +60,7 @@ def work() -> pl.DataFrame:
         for lane, kind in (("communication", "comm"), ("compute", "gemm"))
         for i in range(2_500)
     ]
-    return pl.DataFrame(rows, schema=WORK)
+    return pl.DataFrame(rows, schema=WORK.schema)
 
 
 def samples() -> pl.DataFrame:
@@ -70,12 +70,12 @@ def samples() -> pl.DataFrame:
         for what in ("DRAM read + write", "NVLink sending")
         for i in range(1_000)
     ]
-    return pl.DataFrame(rows, schema=SAMPLES, orient="row")
+    return pl.DataFrame(rows, schema=SAMPLES.schema, orient="row")
 
 
 def busy() -> Diagnosis:
     """A large diagnosis, its names hostile."""
-    doc = [Column(n, t, "", f"what {n} is") for n, t in WINDOW.items()]
+    doc = [Column(n, t, "", f"what {n} is") for n, t in WINDOWS_TABLE.schema.items()]
     slow = Finding(
         id="allreduce_contention/all-reduce",
         level=Level.WARN,

@@ -52,7 +52,7 @@ def finding(diagnosis, name):
 def test_median_transfers(groups, key, expected_us):
     size, partner = key
     row = groups[size, partner or "gemm"]
-    found = row["cont_ns"] if partner else row["base_ns"]
+    found = row["overlapped_ns"] if partner else row["alone_ns"]
     assert found / 1e3 == pytest.approx(expected_us, rel=0.01)
 
 
@@ -62,7 +62,7 @@ def test_slowdowns_with_their_intervals(groups, key, expected):
     assert row["slowdown_ratio"] == pytest.approx(expected[0], rel=0.01)
     assert row["slowdown_lo_ratio"] == pytest.approx(expected[1], rel=0.03)
     assert row["slowdown_hi_ratio"] == pytest.approx(expected[2], rel=0.03)
-    assert (row["n_base"], row["n_cont"]) == (8, 8)
+    assert (row["n_alone"], row["n_overlapped"]) == (8, 8)
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_there_are_no_other_contention_findings(diagnosis):
 
 
 def test_memory_traffic_in_the_transfer_windows(groups):
-    assert groups[64, "gemm"]["dram_base_frac"] == pytest.approx(0.234, abs=0.02)
-    assert groups[64, "memcpy DtoD"]["dram_cont_frac"] == pytest.approx(0.879, abs=0.02)
-    assert groups[64, "gemm"]["dram_cont_frac"] == pytest.approx(0.324, abs=0.02)
+    assert groups[64, "gemm"]["dram_alone_frac"] == pytest.approx(0.234, abs=0.02)
+    assert groups[64, "memcpy DtoD"]["dram_overlapped_frac"] == pytest.approx(0.879, abs=0.02)
+    assert groups[64, "gemm"]["dram_overlapped_frac"] == pytest.approx(0.324, abs=0.02)
 
 
 def test_bus_bandwidth(groups):
-    assert groups[64, "gemm"]["busbw_base_gbps"] == pytest.approx(278, rel=0.01)
-    assert groups[64, "memcpy DtoD"]["busbw_cont_gbps"] == pytest.approx(168, rel=0.01)
-    assert groups[64, "gemm"]["busbw_cont_gbps"] == pytest.approx(192, rel=0.01)
+    assert groups[64, "gemm"]["busbw_alone_gbps"] == pytest.approx(278, rel=0.01)
+    assert groups[64, "memcpy DtoD"]["busbw_overlapped_gbps"] == pytest.approx(168, rel=0.01)
+    assert groups[64, "gemm"]["busbw_overlapped_gbps"] == pytest.approx(192, rel=0.01)
 
 
 def test_kernels_not_ranges_are_counted(diagnosis):
@@ -130,7 +130,7 @@ def test_queueing_is_told_but_claims_nothing(diagnosis, partner, queued_ms, n):
     assert (found.level, found.at_stake_ns, found.at_stake_frac) == (Level.OK, None, None)
     values = {m.name: m.value for m in found.metrics}
     assert values["queued_ns"] / 1e6 == pytest.approx(queued_ms, rel=0.01)
-    assert (values["n_queued"], values["felt_ns"]) == (n, 0)
+    assert (values["n_queued"], values["blocking_ns"]) == (n, 0)
     assert "nothing is seen to wait for them, so it may cost nothing" in found.title
     assert "neither waiting for a rank nor a slower transfer" in found.advice
 
@@ -144,14 +144,14 @@ def test_waiting_is_reported_apart_with_what_is_felt_of_it(diagnosis):
     assert "(86.8% of rank 0's lateness)" in skew.title
     assert skew.advice.startswith("Little is to gain here: 63.6 us of the mean wait of 6.84 ms is")
     waits = diagnosis.frames["collective_skew"]["rank_waits"]
-    assert waits["wait_felt_ns"].to_list() == pytest.approx([42_062, 85_200], rel=0.02)
+    assert waits["wait_blocking_ns"].to_list() == pytest.approx([42_062, 85_200], rel=0.02)
 
 
 def test_findings_add_up_once(diagnosis):
-    row = diagnosis.frames["collective_skew"]["held_up"].row(0, named=True)
+    row = diagnosis.frames["collective_skew"]["combined_stake"].row(0, named=True)
     assert row["slower_ns"] / 1e6 == pytest.approx(2.29 + 1.17, rel=0.01)
     assert row["queueing_ns"] == 0
-    assert row["together_ns"] == pytest.approx(row["waiting_ns"] + row["slower_ns"], abs=2)
+    assert row["combined_ns"] == pytest.approx(row["waiting_ns"] + row["slower_ns"], abs=2)
     for found in diagnosis.findings:
         if found.level is Level.WARN:
             assert "together put at most 3.52 ms at stake, each moment counted once" in found.advice
@@ -160,7 +160,7 @@ def test_findings_add_up_once(diagnosis):
 def test_sms_in_use_are_shown_beside_and_alone(diagnosis):
     found = finding(diagnosis, "allreduce_contention/all-reduce-sm")
     values = {m.name: m.value for m in found.metrics}
-    assert values["sms_beside_frac"] == pytest.approx(0.969, abs=0.02)
+    assert values["sms_overlapped_frac"] == pytest.approx(0.969, abs=0.02)
     assert values["sms_alone_frac"] == pytest.approx(0.174, abs=0.02)
     assert "SMs 96.9% in use, alone 17.4%" in found.title
 

@@ -15,7 +15,7 @@ def test_relocations_are_counted_and_harmless(fixture_path):
     assert chains["moves"].sum() == 16
     assert chains["copied_bytes"].sum() == 1_073_152
     assert chains["new_bytes"].sum() == 16_384
-    assert chains["write_amp"].to_list() == [65.5] * 4
+    assert chains["write_amplification"].to_list() == [65.5] * 4
     assert chains["pattern"].unique().to_list() == ["growing cache"]
     assert chains.select("layer", "kind").rows() == [(0, "k"), (0, "v"), (1, "k"), (1, "v")]
     copies = frames["copies"].row(0, named=True)
@@ -33,7 +33,7 @@ def test_a_cache_in_one_piece_has_nothing_to_fragment(fixture_path):
     d = analyze([fixture_path("hf_dynamic_cache")], only=["kv_fragmentation"])
     layout = d.frames["kv_fragmentation"]["layout"]
     assert layout["frag_frac"].unique().to_list() == [0.0]
-    assert layout["mis128_frac"].unique().to_list() == [0.0]
+    assert layout["misaligned_128b_frac"].unique().to_list() == [0.0]
 
 
 def test_l2_says_which_option_would_sample_it(fixture_path):

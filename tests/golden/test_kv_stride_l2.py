@@ -68,8 +68,8 @@ def test_the_footprint_stands_beside_the_hit_rate(layers):
     dense, sparse = layers["stride64"], layers["stride128"]
     assert (dense["line_overfetch_frac"], sparse["line_overfetch_frac"]) == (0.0, 1.0)
     assert layers["stride96"]["line_overfetch_frac"] == pytest.approx(0.5)
-    assert layers["random64"]["span_l2_frac"] == pytest.approx(0.495, rel=0.01)
-    assert layers["random128"]["span_l2_frac"] == pytest.approx(1.017, rel=0.01)
+    assert layers["random64"]["span_l2_ratio"] == pytest.approx(0.495, rel=0.01)
+    assert layers["random128"]["span_l2_ratio"] == pytest.approx(1.017, rel=0.01)
     assert layers["random64"]["hit_frac"] > 10 * layers["random128"]["hit_frac"]
 
 
@@ -80,7 +80,7 @@ def test_the_association_is_not_shown_and_never_called_a_cause(diagnosis):
     assert "interval too wide" in finding.title
     rows = {r["x_name"]: r for r in diagnosis.frames["l2_miss"]["associations"].to_dicts()}
     assert rows["frag_frac"]["n"] == 10
-    assert rows["o32_request_frac"]["why"] == "the same in every layer"
+    assert rows["request_overfetch_frac"]["why"] == "the same in every layer"
     page = text.render(diagnosis, verbose=True)
     assert " caused" not in page
     assert " causes " not in page
@@ -93,9 +93,11 @@ def test_short_rows_apart_are_a_warning_with_their_layers(diagnosis):
     rows = diagnosis.frames["kv_fragmentation"]["layout"].filter(
         (pl.col("level") == "layer") & pl.col("at_peak")
     )
-    strides = rows.sort("layer")["stride_med_abs_bytes"].to_list()
+    strides = rows.sort("layer")["stride_median_bytes"].to_list()
     assert strides[:9] == [64, 96, 128, 192, 256, 384, 512, 896, 1024]
-    assert rows["ou32_frac"].unique().to_list() == [0.0], "rows of two sectors fetch no third"
+    assert rows["sector_overfetch_frac"].unique().to_list() == [0.0], (
+        "rows of two sectors fetch no third"
+    )
 
 
 @pytest.fixture(scope="module")

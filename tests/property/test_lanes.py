@@ -75,15 +75,15 @@ def test_what_ran_beside_a_stream(
         assert own["row"][0] == lane.first
         mine = pl.col("pid").eq_missing(pid) & pl.col("stream").eq_missing(stream)
         other = own.filter(~mine & ~pl.col("kind").is_in(COMM_KINDS))
-        whole, by_kind = lane.shares_beside(windows, lane.not_on(pid, stream))
+        whole, by_kind = lane.overlap_by_kind(windows, lane.not_on(pid, stream))
         assert whole.tolist() == _time_in(other, windows)
-        assert whole.tolist() == lane.time_beside(windows, lane.not_on(pid, stream)).tolist()
+        assert whole.tolist() == lane.overlap_time(windows, lane.not_on(pid, stream)).tolist()
         assert sorted(by_kind) == sorted(other["kind"].unique())
         for kind, time in by_kind.items():
             assert time.tolist() == _time_in(other.filter(pl.col("kind") == kind), windows)
         process = own.filter(pl.col("pid").eq_missing(pid) & ~pl.col("kind").is_in(COMM_KINDS))
         expected = intervals.union(process["start_ns"].to_numpy(), process["end_ns"].to_numpy())
-        union = lane.union_beside(lane.in_process(0, pid))
+        union = lane.busy_union(lane.in_process(0, pid))
         assert [a.tolist() for a in union] == [a.tolist() for a in expected]
         before = pl.col("end_ns").cum_max().shift(1).over("pid", "stream")
         free = own.select(before.fill_null(np.iinfo(np.int64).min)).to_series()

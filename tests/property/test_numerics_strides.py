@@ -58,8 +58,8 @@ def by_hand(lists: list[dict[int, tuple[int, int]]]) -> dict[str, float]:
         touched = {p for a, z in extents for p in range(a >> 21, ((a + z - 1) >> 21) + 1)}
         found["pages"] += len(touched)
         found["pages_min"] += -(-sum(z for _, z in extents) >> 21)
-    found["stride_mean_abs_bytes"] = statistics.mean(strides_seen) if strides_seen else np.nan
-    found["stride_med_abs_bytes"] = statistics.median(strides_seen) if strides_seen else np.nan
+    found["stride_mean_bytes"] = statistics.mean(strides_seen) if strides_seen else np.nan
+    found["stride_median_bytes"] = statistics.median(strides_seen) if strides_seen else np.nan
     return found
 
 

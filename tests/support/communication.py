@@ -130,7 +130,7 @@ def ranks_export(n: int, *, devices: Sequence[int] | None = None, **options: obj
     return add_schemas(export)
 
 
-def told_ranks(
+def ranks_stated(
     export: Export, comm: int, nranks: int, rank: int, *, number: int | None = None, at: int = 1
 ) -> Export:
     """Add the creation of a communicator on one rank, whose number may be another one."""

@@ -62,6 +62,28 @@ class Table:
         """Return a frame of this table without rows."""
         return pl.DataFrame(schema=self.schema)
 
+    def column(self, name: str) -> Column:
+        """Return the column of a name.
+
+        Raises:
+            KeyError: There is none.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def select(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return this table's columns of `frame`, which must have them all, in order and cast.
+
+        Views use it on what they computed: a column that they forgot is a bug, not unknown data,
+        so that it must not become null as in `conform`.
+
+        Raises:
+            polars.exceptions.ColumnNotFoundError: `frame` lacks a column.
+        """
+        return frame.select(self.schema.names()).cast(self.schema)
+
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return `frame` with exactly this table's columns and dtypes, absent ones all null."""
         if frame.schema == self.schema:

@@ -37,8 +37,8 @@ class Layout:
         span_bytes: int64[g], from the lowest to the highest address (summed over sequences).
         pages: int64[g], 2 MiB pages touched (summed over sequences).
         pages_min: int64[g], pages that the bytes would need (summed over sequences).
-        stride_mean_abs_bytes: float64[g], nan without pairs.
-        stride_med_abs_bytes: float64[g], nan without pairs.
+        stride_mean_bytes: float64[g], nan without pairs.
+        stride_median_bytes: float64[g], nan without pairs.
     """
 
     group: Int64
@@ -54,8 +54,8 @@ class Layout:
     span_bytes: Int64
     pages: Int64
     pages_min: Int64
-    stride_mean_abs_bytes: Float64
-    stride_med_abs_bytes: Float64
+    stride_mean_bytes: Float64
+    stride_median_bytes: Float64
 
     @property
     def contiguity_frac(self) -> Float64:
@@ -154,8 +154,8 @@ def _measure(p: Int64, g: Int64, i: Int64, a: Int64, z: Int64, u: Int64, dropped
         span_bytes=span,
         pages=pages,
         pages_min=pages_min,
-        stride_mean_abs_bytes=mean,
-        stride_med_abs_bytes=median,
+        stride_mean_bytes=mean,
+        stride_median_bytes=median,
     )
 
 

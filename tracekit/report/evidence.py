@@ -95,8 +95,11 @@ def grid(
     if rows.is_empty():
         return None
     shown = rows.select(evidence.columns or rows.columns).head(limit)
-    names = _without_bounds(shown.columns)
-    columns = [_column(shown, name, width, evidence.headings.get(name)) for name in names]
+    units = _units(diagnosis, analysis_of(finding), evidence.table)
+    columns = [
+        _column(shown, name, width, evidence.headings.get(name), units.get(name, ""))
+        for name in _without_bounds(shown.columns)
+    ]
     return Grid(
         title=printable(evidence.title or evidence.table.replace("_", " ")),
         headings=tuple(c[0] for c in columns),
@@ -104,6 +107,12 @@ def grid(
         rows=tuple(zip(*(c[2] for c in columns), strict=True)),
         total=rows.height,
     )
+
+
+def _units(diagnosis: Diagnosis, analysis: str, table: str) -> dict[str, str]:
+    """Return the units that an analysis declares for the columns of one of its tables."""
+    declared = (t for t in diagnosis.tables.get(analysis, ()) if t.name == table)
+    return {c.name: c.unit for t in declared for c in t.columns}
 
 
 class Course(NamedTuple):
@@ -162,14 +171,14 @@ def select(frame: pl.DataFrame, where: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _column(
-    shown: pl.DataFrame, name: str, width: int, words: str | None = None
+    shown: pl.DataFrame, name: str, width: int, words: str | None = None, unit: str = ""
 ) -> tuple[str, bool, list[str]]:
-    """Return (heading, right-aligned, cells) of one column, its interval in brackets beside it."""
+    """Return (heading, right-aligned, cells) of one column, its interval in brackets after it."""
     series = shown[name]
     values = series.to_list()
     if not series.dtype.is_numeric():
         return words or unit_of_column(name)[0], False, [cell_text(v, width) for v in values]
-    heading, scale = heading_and_scale(name, values)
+    heading, scale = heading_and_scale(name, values, unit)
     if words:
         heading = f"{words} ({scale.unit})" if scale.unit else words
     cells = [scale.cell(v) for v in values]
@@ -191,7 +200,7 @@ def heading_and_scale(
     Args:
         name: Column.
         values: Its values.
-        unit: Unit of the values where the name does not tell.
+        unit: Unit of the values where the name states none.
     """
     heading, named = unit_of_column(name)
     scale = _SECONDS if is_moment(name) else scale_of(values, named or unit)

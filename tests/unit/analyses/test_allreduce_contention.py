@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.communication import ALL_REDUCE, collective, ranks_export, told_ranks
+from tests.support.communication import ALL_REDUCE, collective, ranks_export, ranks_stated
 from tests.support.communication import COMM as COMM_ID
 from tests.support.diagnoses import frames_of
 from tracekit.analyses import load
@@ -163,7 +163,7 @@ def test_roll_up_is_weighted_by_observations():
 def test_bandwidth_is_named_when_dram_is_full(judge):
     frames, found = judge(sampled(two_phases(), 48, 40, link=30))
     row = frames["groups"].row(0, named=True)
-    assert (row["mechanism"], row["dram_cont_frac"]) == ("bandwidth", pytest.approx(0.88))
+    assert (row["mechanism"], row["dram_overlapped_frac"]) == ("bandwidth", pytest.approx(0.88))
     finding = found["allreduce_contention/all-reduce-bandwidth"]
     assert "1.55x slower while device-to-device copies run" in finding.title
     assert "memory bandwidth (DRAM 88.0% busy" in finding.title
@@ -214,9 +214,11 @@ def test_missing_counters_are_unknown_never_zero(judge):
     export.add("DIAGNOSTIC_EVENT", severity=3, text="Insufficient privilege to sample GPU metrics")
     frames, found = judge(export)
     row = frames["groups"].row(0, named=True)
-    assert (row["dram_cont_frac"], row["link_cont_frac"], row["coverage_frac"]) == (None,) * 3
+    assert (row["dram_overlapped_frac"], row["link_overlapped_frac"], row["coverage_frac"]) == (
+        None,
+    ) * 3
     values = {m.name: m.value for m in next(iter(found.values())).metrics}
-    assert values["dram_beside_frac"] is None
+    assert values["dram_overlapped_frac"] is None
 
 
 def test_critical_needs_both_a_large_ratio_and_a_large_loss(judge):
@@ -235,7 +237,7 @@ def test_little_loss_is_no_warning(judge):
 def test_equal_times_are_reported_as_unharmed(judge):
     _, found = judge(two_phases(ALONE, ALONE))
     (finding,) = found.values()
-    assert (finding.id, finding.level) == ("allreduce_contention/unharmed", Level.OK)
+    assert (finding.id, finding.level) == ("allreduce_contention/not_slowed", Level.OK)
     assert "not slower beside device-to-device copies: transfer 1.00x" in finding.title
 
 
@@ -266,7 +268,7 @@ def test_partners_are_not_pooled(judge):
             export.kernel(begin, end, GEMM, device=rank, pid=100 + rank, stream=14)
         at += 300
     frames, found = judge(export)
-    rows = frames["groups"].select("partner", "slowdown_ratio", "n_cont").rows()
+    rows = frames["groups"].select("partner", "slowdown_ratio", "n_overlapped").rows()
     assert rows == [("gemm", 1.2, 5), ("memcpy DtoD", 1.55, 5)]
     assert len(found) == 1  # both unexplained without samples: one mechanism
     assert "GEMMs" in next(iter(found.values())).title
@@ -299,7 +301,7 @@ def test_single_rank_is_unknown_with_upper_bounds(judge):
 
 
 def test_missing_ranks_are_counted(judge):
-    export = told_ranks(ranks_export(1), COMM_ID, 4, 0)
+    export = ranks_stated(ranks_export(1), COMM_ID, 4, 0)
     collective(export, 100, 200)
     _, found = judge(export)
     assert "1 of 4 ranks have device activity" in next(iter(found.values())).title

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.communication import COMM, collective, ranks_export, told_ranks, wait_for_event
+from tests.support.communication import COMM, collective, ranks_export, ranks_stated, wait_for_event
 from tests.support.diagnoses import frames_of
 from tracekit.analyses import load
 from tracekit.analyses.collective_skew.chart import chart, time_parts
@@ -147,7 +147,7 @@ def test_one_rank_is_unknown(judge):
 
 
 def test_no_imbalance_without_all_ranks(judge):
-    export = told_ranks(ranks_export(1), COMM, 4, 0)
+    export = ranks_stated(ranks_export(1), COMM, 4, 0)
     collective(export, 100, 200)
     frames, found = judge(export)
     assert "1 of 4 ranks have device activity" in found["collective_skew/one_rank"].title
@@ -174,7 +174,7 @@ def test_sends_and_receives_alone_are_not_judged(judge):
 def test_library_s_own_rank_numbers_are_used(judge):
     export = decode(6, 30)
     for rank in range(2):
-        told_ranks(export, COMM, 2, rank, number=1 - rank)
+        ranks_stated(export, COMM, 2, rank, number=1 - rank)
     frames, _ = judge(export)
     assert frames["ranks"].select("rank", "rank_known").rows() == [
         ("rank 1", True),
@@ -223,7 +223,7 @@ def test_queueing_that_nothing_waits_for_costs_nothing(judge):
     assert (finding.level, finding.at_stake_ns) == (Level.OK, None)
     assert "nothing is seen to wait for them, so it may cost nothing" in finding.title
     row = frames["queueing"].row(0, named=True)
-    assert (row["n"], row["queued_ns"], row["felt_ns"]) == (1, 4_991_000, 0)
+    assert (row["n"], row["queued_ns"], row["blocking_ns"]) == (1, 4_991_000, 0)
 
 
 def many_queued(n, *, waiting):
@@ -245,7 +245,7 @@ def test_queueing_is_at_stake_as_far_as_something_waits(judge):
     frames, found = judge(many_queued(24, waiting=True))
     finding = found["collective_skew/queued-all-reduce-gemm"]
     # Each all-reduce queued for 201 us; what waited for it gains at most its 50 us.
-    assert frames["queueing"]["felt_ns"].to_list() == [24 * 50 * US]
+    assert frames["queueing"]["blocking_ns"].to_list() == [24 * 50 * US]
     assert (finding.level, finding.at_stake_ns) == (Level.WARN, 24 * 50 * US)
     assert "is seen to wait for them for 1.20 ms of it" in finding.title
     _, found = judge(many_queued(24, waiting=False))

@@ -85,21 +85,22 @@ def check(row: dict[str, Any], **want: float | str | None) -> None:
 IN_BLOCKS = [
     pytest.param(
         [0, 1, 2, 3],
-        {"pairs": 3, "contiguity_frac": 1, "frag_frac": 0, "stride_med_abs_bytes": 32768, "runs": 1,
-         "scatter_frac": 0, "o32_frac": 0, "severity": "ok"},
+        {"pairs": 3, "contiguity_frac": 1, "frag_frac": 0, "stride_median_bytes": 32768, "runs": 1,
+         "scatter_frac": 0, "overfetch_32b_frac": 0, "severity": "ok"},
         id="a1",
     ),
     pytest.param(
         [0, 2, 1, 3],
-        {"stride_mean_abs_bytes": 54613.333333, "stride_med_abs_bytes": 65536, "backward": 1,
+        {"stride_mean_bytes": 54613.333333, "stride_median_bytes": 65536, "backward": 1,
          "contiguity_frac": 0, "frag_frac": 1, "runs": 4, "run_mean_bytes": 32768,
-         "scatter_frac": 0, "o32_frac": 0, "o64_frac": 0, "o128_frac": 0, "severity": "ok"},
+         "scatter_frac": 0, "overfetch_32b_frac": 0, "overfetch_64b_frac": 0,
+         "overfetch_128b_frac": 0, "severity": "ok"},
         id="a2",
     ),
     pytest.param(
         [7, 8, 9, 3, 4, 12, 13],
         {"contiguity_frac": 2 / 3, "frag_frac": 1 / 3, "backward": 1, "runs": 3,
-         "stride_mean_abs_bytes": 98304, "stride_med_abs_bytes": 32768, "scatter_frac": 4 / 11,
+         "stride_mean_bytes": 98304, "stride_median_bytes": 32768, "scatter_frac": 4 / 11,
          "severity": "ok"},
         id="a11",
     ),
@@ -118,11 +119,11 @@ def test_short_rows_apart_are_a_matter_of_run_length(judge, pitch, scatter):
     frames, found = judge(blocks([i * pitch for i in range(4)], 256))
     check(
         layer(frames),
-        stride_med_abs_bytes=pitch,
+        stride_median_bytes=pitch,
         contiguity_frac=0,
         run_mean_bytes=256,
-        o32_frac=0,
-        o128_frac=0,
+        overfetch_32b_frac=0,
+        overfetch_128b_frac=0,
         severity="warn",
         why="frag_frac",
     )
@@ -132,20 +133,31 @@ def test_short_rows_apart_are_a_matter_of_run_length(judge, pitch, scatter):
 
 def test_a_block_off_its_sector_fetches_more(judge):
     frames, _ = judge(blocks([16], 256))
-    check(layer(frames), o32_frac=0.125, o64_frac=0.25, o128_frac=0.5, ou32_frac=0.125)
+    check(
+        layer(frames),
+        overfetch_32b_frac=0.125,
+        overfetch_64b_frac=0.25,
+        overfetch_128b_frac=0.5,
+        sector_overfetch_frac=0.125,
+    )
 
 
-@pytest.mark.parametrize(("offset", "o32", "o128"), [(16, 0.25, 1.0), (32, 0.0, 1.0)])
-def test_an_isolated_line(judge, offset, o32, o128):
+@pytest.mark.parametrize(("offset", "overfetch_32b", "overfetch_128b"), [(16, 0.25, 1.0), (32, 0.0, 1.0)])
+def test_an_isolated_line(judge, offset, overfetch_32b, overfetch_128b):
     frames, _ = judge(blocks([offset], 128))
-    check(layer(frames), o32_frac=o32, ou32_frac=o32, o128_frac=o128)
+    check(
+        layer(frames),
+        overfetch_32b_frac=overfetch_32b,
+        sector_overfetch_frac=overfetch_32b,
+        overfetch_128b_frac=overfetch_128b,
+    )
 
 
 def test_isolated_misaligned_lines_are_critical_in_number(judge):
     n = 2 * MIB // 128
     pool = f"KV_POOL layer=0 kind=k addr={BASE + 16:#x} stride=512 blocks={n} block_bytes=128"
     frames, found = judge(marked(pool, f"KV_TABLE seq=0 ids={','.join(map(str, range(n)))}"))
-    check(layer(frames), ou32_frac=0.25, severity="critical")
+    check(layer(frames), sector_overfetch_frac=0.25, severity="critical")
     finding = found[f"layout-pool-of-{n}-blocks-of-128-b"]
     assert finding.level is Level.CRITICAL
     assert "25.0% more bytes move from memory" in finding.title
@@ -162,11 +174,11 @@ def test_rows_of_144_bytes(judge):
     check(
         layer(frames),
         segment="row",
-        mis32_frac=0.5,
-        mis128_frac=0.875,
-        o32_frac=1 / 9,
-        ou32_frac=0,
-        o128_frac=7 / 9,
+        misaligned_32b_frac=0.5,
+        misaligned_128b_frac=0.875,
+        overfetch_32b_frac=1 / 9,
+        sector_overfetch_frac=0,
+        overfetch_128b_frac=7 / 9,
         severity="warn",
     )
     assert next(iter(found.values())).level is not Level.CRITICAL
@@ -178,7 +190,13 @@ def test_rows_of_160_bytes(judge):
         " block_tokens=4 token_pitch=160 row_bytes=160"
     )
     frames, _ = judge(marked(pool, "KV_TABLE seq=0 ids=0"))
-    check(layer(frames), o32_frac=0, o64_frac=0.2, o128_frac=0.6, ou128_frac=0)
+    check(
+        layer(frames),
+        overfetch_32b_frac=0,
+        overfetch_64b_frac=0.2,
+        overfetch_128b_frac=0.6,
+        line_overfetch_frac=0,
+    )
 
 
 def test_slots_behind_the_last_token(judge):
@@ -195,7 +213,7 @@ def test_slots_behind_the_last_token(judge):
     frames, found = judge(e)
     assert place == 10
     usage = frames["usage"].filter("at_peak").row(0, named=True)
-    assert usage["int_frac"] == pytest.approx(0.2625)
+    assert usage["internal_frac"] == pytest.approx(0.2625)
     assert found["usage-blocks-of-32768-b"].level is Level.OK, "ten blocks of a whole GPU"
     small = Export().gpu(totalMemory=16 * MIB).kernel(0, 1_000_000, "k")
     for i, text in enumerate(texts):
@@ -219,7 +237,7 @@ def test_external_fragmentation_of_a_pool_of_mixed_blocks(judge):
         at += taken
     frames, found = judge(marked(*texts))
     usage = frames["usage"].filter("at_peak").row(0, named=True)
-    assert usage["ext_frac"] == pytest.approx(1 - 25 / 60)
+    assert usage["external_frac"] == pytest.approx(1 - 25 / 60)
     assert found["usage-blocks-of-mixed-size"].level is Level.WARN
 
 
@@ -235,8 +253,8 @@ def test_one_block(judge):
         layer(frames),
         pairs=0,
         frag_frac=0,
-        stride_mean_abs_bytes=None,
-        stride_med_abs_bytes=None,
+        stride_mean_bytes=None,
+        stride_median_bytes=None,
         contiguity_frac=None,
         runs=1,
     )
@@ -263,7 +281,7 @@ def test_a_concatenating_cache(judge):
         moves=3,
         copied_bytes=620544,
         new_bytes=6144,
-        write_amp=101.0,
+        write_amplification=101.0,
         pattern="growing cache",
     )
     assert found["copies-one-tensor-a-layer"].level is Level.OK
@@ -301,7 +319,14 @@ def test_both_orders_of_heads_and_tokens_are_dense(judge, pitches):
         f" block_tokens=16 token_pitch={token} head_pitch={head} row_bytes=256"
     )
     frames, found = judge(marked(pool, "KV_TABLE seq=0 ids=0,1,2,3,4,5,6,7,8,9"))
-    check(layer(frames), segment="row", o32_frac=0, ou32_frac=0, ou128_frac=0, frag_frac=0)
+    check(
+        layer(frames),
+        segment="row",
+        overfetch_32b_frac=0,
+        sector_overfetch_frac=0,
+        line_overfetch_frac=0,
+        frag_frac=0,
+    )
     assert found["layout-pool-of-10-blocks-of-32768-b"].level is Level.OK
 
 
@@ -338,7 +363,7 @@ def test_tokens_may_come_from_steps(judge):
     frames, _ = judge(e.mark(400, f"KV_TABLE seq=0 ids={ids}"))
     usage = frames["usage"].filter("at_peak").row(0, named=True)
     assert (usage["used_from"], usage["used_frac"]) == ("step tokens", pytest.approx(0.3125))
-    assert usage["int_frac"] == pytest.approx(1 - 500 / 640)
+    assert usage["internal_frac"] == pytest.approx(1 - 500 / 640)
 
 
 def test_what_is_not_stated_stays_unknown(judge):
@@ -381,14 +406,19 @@ def test_no_heads_axis_and_groups_of_different_block_counts(judge):
     }
     rows = frames["layout"].filter((pl.col("level") == "layer") & pl.col("at_peak"))
     assert rows["segment"].to_list() == ["row", "row"]
-    assert rows["ou32_frac"].to_list() == [0.0, 0.0]
+    assert rows["sector_overfetch_frac"].to_list() == [0.0, 0.0]
 
 
 def test_misaligned_blocks_cost_requests_not_bytes(judge):
     frames, found = judge(blocks([6 + i * BLOCK for i in range(64)]))
     row = layer(frames)
-    check(row, mis16_frac=1.0, o32_request_frac=0.25, why="mis16_frac,o32_request_frac")
-    assert row["ou32_frac"] < 0.001
+    check(
+        row,
+        misaligned_16b_frac=1.0,
+        request_overfetch_frac=0.25,
+        why="misaligned_16b_frac,request_overfetch_frac",
+    )
+    assert row["sector_overfetch_frac"] < 0.001
     finding = only(found)
     assert finding.level is Level.WARN
     assert "off a 16 B boundary" in finding.title
@@ -483,7 +513,7 @@ def runs(n_layers: int, n_blocks: int) -> pl.DataFrame:
         for layer in range(n_layers)
         for run in range(n_blocks)
     ]
-    return pl.DataFrame(rows, schema=RUNS, orient="row")
+    return pl.DataFrame(rows, schema=RUNS.schema, orient="row")
 
 
 def test_the_chart_shows_fragmentation_over_time_and_the_most_broken_layers(judge):

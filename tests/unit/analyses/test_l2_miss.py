@@ -314,9 +314,9 @@ def test_nothing_is_claimed_about_traffic_that_was_not_measured(diagnose):
 def test_the_chart_sets_hit_rates_against_what_differs_between_layers():
     row = {"gpu": 0, "span_bytes": 4_096, "hit_lo_frac": 0.4, "hit_hi_frac": 0.6}
     layers = [
-        {**row, "layer": 0, "hit_frac": 0.5, "line_bytes": 1_000, "stride_med_abs_bytes": 64.0},
-        {**row, "layer": 1, "hit_frac": 0.2, "line_bytes": 8_000, "stride_med_abs_bytes": None},
-        {**row, "layer": 2, "hit_frac": None, "line_bytes": 9_000, "stride_med_abs_bytes": None},
+        {**row, "layer": 0, "hit_frac": 0.5, "line_bytes": 1_000, "stride_median_bytes": 64.0},
+        {**row, "layer": 1, "hit_frac": 0.2, "line_bytes": 8_000, "stride_median_bytes": None},
+        {**row, "layer": 2, "hit_frac": None, "line_bytes": 9_000, "stride_median_bytes": None},
     ]
     counters = [{"gpu": 0, "l2_bytes": 50_000_000}]
     [panel] = chart(frames_of("l2_miss", layers=layers, counters=counters)).panels

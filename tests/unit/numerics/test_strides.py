@@ -30,13 +30,13 @@ def facts(layout: strides.Layout, *names: str) -> list[float]:
 def test_contiguous_blocks() -> None:
     layout = blocks(0, 1, 2, 3)
     assert facts(layout, "blocks", "pairs", "contiguity_frac", "fragmentation_frac") == [4, 3, 1, 0]
-    assert facts(layout, "stride_med_abs_bytes", "runs", "scatter_frac") == [32768, 1, 0]
+    assert facts(layout, "stride_median_bytes", "runs", "scatter_frac") == [32768, 1, 0]
 
 
 def test_permuted_blocks() -> None:
     layout = blocks(0, 2, 1, 3)
-    assert facts(layout, "stride_mean_abs_bytes") == pytest.approx([54613.333333], rel=1e-6)
-    assert facts(layout, "stride_med_abs_bytes", "backward", "contiguity_frac") == [65536, 1, 0]
+    assert facts(layout, "stride_mean_bytes") == pytest.approx([54613.333333], rel=1e-6)
+    assert facts(layout, "stride_median_bytes", "backward", "contiguity_frac") == [65536, 1, 0]
     assert facts(layout, "fragmentation_frac", "runs", "run_mean_bytes") == [1, 4, 32768]
     assert facts(layout, "scatter_frac", "overlaps") == [0, 0]
 
@@ -44,7 +44,7 @@ def test_permuted_blocks() -> None:
 @pytest.mark.parametrize(("pitch", "scatter"), [(512, 0.428571), (896, 0.652174)])
 def test_short_rows_at_a_wider_pitch(pitch: int, scatter: float) -> None:
     layout = one_list([pitch * i for i in range(4)], 256)
-    assert facts(layout, "stride_med_abs_bytes", "contiguity_frac", "run_mean_bytes") == [
+    assert facts(layout, "stride_median_bytes", "contiguity_frac", "run_mean_bytes") == [
         pitch,
         0,
         256,
@@ -76,7 +76,7 @@ def test_one_block_in_each_of_three_pages() -> None:
 def test_one_block_and_a_missing_index() -> None:
     single = blocks(0)
     assert facts(single, "pairs", "fragmentation_frac", "runs") == [0, 0, 1]
-    assert np.isnan(facts(single, "stride_mean_abs_bytes", "stride_med_abs_bytes")).all()
+    assert np.isnan(facts(single, "stride_mean_bytes", "stride_median_bytes")).all()
     hole = blocks(0, 1, 5, indices=[0, 1, 3])
     assert facts(hole, "pairs", "contiguity_frac", "runs", "run_mean_bytes") == [1, 1, 2, 49152]
     assert facts(hole, "scatter_frac") == [0.5]
@@ -102,7 +102,7 @@ def test_block_table_of_three_runs() -> None:
         [0.666667, 0.333333, 0.363636], rel=2e-6
     )
     assert facts(layout, "backward", "runs") == [1, 3]
-    assert facts(layout, "stride_mean_abs_bytes", "stride_med_abs_bytes") == [98304, 32768]
+    assert facts(layout, "stride_mean_bytes", "stride_median_bytes") == [98304, 32768]
 
 
 def test_pool_pools_pairs_not_ratios() -> None:
@@ -116,7 +116,7 @@ def test_pool_pools_pairs_not_ratios() -> None:
     assert by_layer.group.tolist() == [9]
     assert facts(by_layer, "pairs", "contiguous", "runs") == [3, 2, 3]
     assert facts(by_layer, "fragmentation_frac") == pytest.approx([1 / 3])
-    assert facts(by_layer, "stride_mean_abs_bytes") == [12 / 3 * BLOCK]
+    assert facts(by_layer, "stride_mean_bytes") == [12 / 3 * BLOCK]
     assert facts(by_layer, "span_bytes") == [(3 + 11) * BLOCK]
 
 

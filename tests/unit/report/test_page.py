@@ -18,7 +18,7 @@ from tracekit.model.table import Column, Table
 from tracekit.report.page import data as page_tables
 from tracekit.report.page import html
 from tracekit.report.page.data import evidence, script_json, tables
-from tracekit.views.contention.windows import WINDOW
+from tracekit.views.contention.windows import WINDOWS
 
 
 def data_of(text):
@@ -110,10 +110,10 @@ def test_columns_carry_their_scale_unit_and_meaning():
 
 
 def test_a_unit_that_the_name_lacks_comes_from_the_table():
-    frame = pl.DataFrame({"write_amp": [65.5]})
-    about = Table("chains", (Column("write_amp", pl.Float64, "x", "copied over new"),))
+    frame = pl.DataFrame({"write_amplification": [65.5]})
+    about = Table("chains", (Column("write_amplification", pl.Float64, "x", "copied over new"),))
     found = replace(DEQUANT, frames={"kv": {"chains": frame}}, tables={"kv": (about,)})
-    assert tables(found, 9)[0]["columns"][0]["h"] == "write amp (x)"
+    assert tables(found, 9)[0]["columns"][0]["h"] == "write amplification (x)"
 
 
 def test_intervals_stand_beside_their_value_and_unmeasured_columns_are_named():
@@ -161,7 +161,7 @@ def test_5000_windows_stay_below_3_mb():
         (0, i * 997, i * 997 + 333, 333, "AllReduce", "gemm", i / 7e3, 0.2, 1.0, False)
         for i in range(5_000)
     ]
-    frame = pl.DataFrame(rows, schema=WINDOW, orient="row")
+    frame = pl.DataFrame(rows, schema=WINDOWS.schema, orient="row")
     text = html.render(replace(DEQUANT, frames={"allreduce_contention": {"windows": frame}}))
     assert len(text.encode()) < 500_000
     assert data_of(text)["tables"][0]["shown"] == 5_000

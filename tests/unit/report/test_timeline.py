@@ -21,7 +21,7 @@ SPANS = [(0, 1_100, 1_200, "clash", "AllReduce with gemm"), (None, 1_000, 1_300,
 
 
 def drawn(**more):
-    work = pl.DataFrame(WORK_ROWS, schema=WORK, orient="row")
+    work = pl.DataFrame(WORK_ROWS, schema=WORK.schema, orient="row")
     found = replace(DEQUANT, pictures={"work": work, **more.pop("pictures", {})}, **more)
     made = timeline(found)
     assert made is not None
@@ -30,7 +30,7 @@ def drawn(**more):
 
 def test_without_device_work_there_is_no_timeline():
     assert timeline(DEQUANT) is None
-    assert timeline(replace(DEQUANT, pictures={"work": WORK.to_frame()})) is None
+    assert timeline(replace(DEQUANT, pictures={"work": WORK.empty()})) is None
 
 
 def test_times_count_from_the_first_work():
@@ -86,7 +86,7 @@ def test_samples_are_permille_and_maxima_only_where_they_differ():
         (0, "DRAM read + write", 1_000, 1_100, 0.25, 0.25),
         (0, "NVLink sending", 1_000, 1_100, 0.125, 0.5),
     ]
-    made = drawn(pictures={"samples": pl.DataFrame(rows, schema=SAMPLES, orient="row")})
+    made = drawn(pictures={"samples": pl.DataFrame(rows, schema=SAMPLES.schema, orient="row")})
     dram, link = made["series"]
     assert (dram["v"], dram["x"]) == ([250], None)
     assert (link["v"], link["x"]) == ([125], [500])

@@ -17,7 +17,7 @@ from tests.support.communication import (
     collective,
     payload,
     ranks_export,
-    told_ranks,
+    ranks_stated,
 )
 from tracekit.opening import open_trace
 from tracekit.views.collectives.facts import collective_counts
@@ -102,7 +102,7 @@ def test_no_nccl_ranges_leaves_sizes_and_ranks_unknown(traced):
 
 def test_per_rank_sizes_are_multiplied_by_the_ranks(traced):
     export = ranks_export(1)
-    told_ranks(export, COMM, 8, 0)
+    ranks_stated(export, COMM, 8, 0)
     collective(
         export, 100, 200, op="AllGather", name="ncclDevKernel_AllGather_RING_LL", size=8 << 20
     )
@@ -388,7 +388,7 @@ def test_tensor_parallel_groups_side_by_side_are_told_apart(traced):
 
 
 def test_missing_ranks_are_said(traced):
-    export = told_ranks(ranks_export(1), COMM, 4, 0)
+    export = ranks_stated(ranks_export(1), COMM, 4, 0)
     collective(export, 100, 200)
     about = matching(traced(export)).communicators.row(0, named=True)
     assert (about["status"], about["n_ranks"], about["nranks"]) == ("one rank", 1, 4)
@@ -397,7 +397,7 @@ def test_missing_ranks_are_said(traced):
 def test_two_of_four_ranks_are_matched_but_incomplete(traced):
     export = ranks_export(2)
     for rank in range(2):
-        told_ranks(export, COMM, 4, rank)
+        ranks_stated(export, COMM, 4, rank)
         collective(export, 100 + rank, 200, rank=rank)
     assert matching(traced(export)).communicators["status"].to_list() == ["missing ranks"]
 

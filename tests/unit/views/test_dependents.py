@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.communication import collective, ranks_export
 from tracekit.views.collectives.dependents import dependents
-from tracekit.views.contention.loss import held_up
+from tracekit.views.contention.loss import combined_stake
 from tracekit.views.waiting.rank_waits import rank_waits, skews
 
 US = 1_000
@@ -21,7 +21,7 @@ def two_ranks():
 
 
 def felt(trace):
-    columns = ("rank_id", "waited_from_ns", "wait_felt_ns", "delay_felt_ns")
+    columns = ("rank_id", "waited_from_ns", "wait_blocking_ns", "delay_blocking_ns")
     return {row[0]: row[1:] for row in dependents(trace).select(columns).rows()}
 
 
@@ -78,18 +78,20 @@ def test_what_waits_for_the_end_of_a_chain_waits_for_each_link(traced):
     rows = dependents(traced(export)).sort("rank_id", "waited_from_ns")
     mine = rows.filter(rows["rank_id"] == 0)
     assert mine["waited_from_ns"].to_list() == [100 * US, 203 * US]
-    assert mine["wait_felt_ns"].to_list() == [40 * US, 0]
-    assert mine["delay_felt_ns"].to_list() == [110 * US, 47 * US]
+    assert mine["wait_blocking_ns"].to_list() == [40 * US, 0]
+    assert mine["delay_blocking_ns"].to_list() == [110 * US, 47 * US]
 
 
 def test_waits_count_as_felt_in_the_means_over_ranks(traced):
     trace = traced(two_ranks().kernel(202 * US, 210 * US, GEMM, stream=9, launch=95 * US))
-    assert rank_waits(trace).select("wait_ns", "wait_felt_ns").rows() == [
+    assert rank_waits(trace).select("wait_ns", "wait_blocking_ns").rows() == [
         (40 * US, 40 * US),
         (0, 0),
     ]
-    assert skews(trace).select("mean_wait_ns", "mean_wait_felt_ns").rows() == [(20 * US, 20 * US)]
-    assert held_up(trace).drop("comm").rows() == [(20 * US, 0, 0, 20 * US)]
+    assert skews(trace).select("mean_wait_ns", "mean_wait_blocking_ns").rows() == [
+        (20 * US, 20 * US)
+    ]
+    assert combined_stake(trace).drop("comm").rows() == [(20 * US, 0, 0, 20 * US)]
 
 
 def test_the_first_collective_s_wait_is_not_in_the_time_of_the_share(traced):

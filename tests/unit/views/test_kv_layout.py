@@ -53,15 +53,15 @@ def recount(blocks: list[dict[str, int]]) -> dict[str, float | None]:
         "pairs": pairs,
         "frag_frac": gaps / pairs if pairs else 0.0,
         "runs": runs,
-        "stride_mean_abs_bytes": sum(strides) / len(strides) if strides else None,
+        "stride_mean_bytes": sum(strides) / len(strides) if strides else None,
         "bytes": len(covered),
-        "o32_frac": 32 * sum(map(len, sectors(once, 32))) / asked - 1,
-        "o128_frac": 128 * sum(map(len, sectors(once, 128))) / asked - 1,
-        "o32_request_frac": 32 * sum(map(len, sectors(cut, 32))) / asked - 1,
-        "ou32_frac": 32 * len(set().union(*sectors(once, 32))) / len(covered) - 1,
+        "overfetch_32b_frac": 32 * sum(map(len, sectors(once, 32))) / asked - 1,
+        "overfetch_128b_frac": 128 * sum(map(len, sectors(once, 128))) / asked - 1,
+        "request_overfetch_frac": 32 * sum(map(len, sectors(cut, 32))) / asked - 1,
+        "sector_overfetch_frac": 32 * len(set().union(*sectors(once, 32))) / len(covered) - 1,
         "line_bytes": 128 * len(set().union(*sectors(once, 128))),
         "pages": len(set().union(*sectors(once, PAGE))),
-        "mis16_frac": sum(a % 16 != 0 for a, _ in once) / len(once),
+        "misaligned_16b_frac": sum(a % 16 != 0 for a, _ in once) / len(once),
     }
 
 
@@ -130,8 +130,10 @@ def test_rows_of_a_block_equal_an_expansion(
     all_rows = [r for b in blocks for r in rows_of(b, heads)]
     asked = sum(n for _, n in all_rows)
     assert got["segment"] == "row"
-    assert got["o32_frac"] == pytest.approx(32 * sum(map(len, sectors(all_rows, 32))) / asked - 1)
-    assert got["mis128_frac"] == pytest.approx(
+    assert got["overfetch_32b_frac"] == pytest.approx(
+        32 * sum(map(len, sectors(all_rows, 32))) / asked - 1
+    )
+    assert got["misaligned_128b_frac"] == pytest.approx(
         sum(a % 128 != 0 for a, _ in all_rows) / len(all_rows)
     )
     distinct = len(set().union(*sectors(all_rows, 128)))
@@ -142,4 +144,4 @@ def test_rows_with_holes_move_more_than_they_hold() -> None:
     shape = {"block_tokens": 4, "token_pitch": 160, "row_bytes": 144, "head_pitch": 0}
     blocks = [{"list_id": 0, "block": 0, "addr": 4096, "bytes": 640, **shape}]
     row = measure(live(blocks), "pool_id").row(0, named=True)
-    assert row["ou32_frac"] == pytest.approx(20 * 32 / (4 * 144) - 1)
+    assert row["sector_overfetch_frac"] == pytest.approx(20 * 32 / (4 * 144) - 1)

@@ -27,7 +27,7 @@ def test_work_is_sorted_into_tracks(traced):
     export.kernel(150, 250, "nvjet_sm90_tst_128x8", stream=7)
     export.memcpy(260, 280, stream=7)
     rows = traced(export).view(timeline_work)
-    assert rows.schema == WORK
+    assert rows.schema == WORK.schema
     assert rows.select("gpu", "lane", "stream", "track", "start_ns", "end_ns", "n").rows() == [
         (0, "communication", 13, 0, 100, 300, 1),
         (0, "compute", 7, 1, 150, 250, 1),
@@ -81,7 +81,7 @@ DRAM = ("DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput 
 def test_samples_add_up_and_equal_neighbours_are_one(traced):
     trace = traced(sampled([10, 10, 10, 40, 10], DRAM))
     rows = trace.view(timeline_samples)
-    assert rows.schema == SAMPLES
+    assert rows.schema == SAMPLES.schema
     assert rows["what"].unique().to_list() == ["DRAM read + write"]
     assert rows["mean_frac"].to_list() == pytest.approx([0.2, 0.8, 0.2])
     assert rows["end_ns"][0] == rows["start_ns"][1]
@@ -101,7 +101,7 @@ def test_many_samples_are_merged_with_their_maximum(traced, monkeypatch):
 def test_without_samples_or_blocks_frames_are_empty(traced):
     trace = traced(Export().gpu().kernel(0, 10, "sgemm"))
     assert trace.view(timeline_samples).is_empty()
-    assert trace.view(kv_map).schema == RUNS
+    assert trace.view(kv_map).schema == RUNS.schema
     assert trace.view(kv_map).is_empty()
 
 

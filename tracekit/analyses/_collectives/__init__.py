@@ -1,1 +1,1 @@
-"""What the analyses of communication share: their tables and their wording."""
+"""What both analyses of collectives print: names of operations, denominators, shared findings."""

@@ -17,8 +17,9 @@ __all__ = [
     "FEW",
     "UNCLASSIFIED_LIMIT",
     "all_of",
-    "few_ok",
+    "combined_stake_note",
     "hint",
+    "limit_ok_findings",
     "limits",
     "missing_sizes",
     "no_collectives",
@@ -29,7 +30,6 @@ __all__ = [
     "partner_name",
     "share_of",
     "source_note",
-    "together",
     "unmatched",
     "whose",
 ]
@@ -129,7 +129,7 @@ def only_point_to_point(analysis: str, facts: Row) -> Finding:
     )
 
 
-def few_ok(findings: Sequence[Finding], most: int = 3) -> tuple[Finding, ...]:
+def limit_ok_findings(findings: Sequence[Finding], most: int = 3) -> tuple[Finding, ...]:
     """Return the findings with at most `most` of level ok, the last of them naming how many more.
 
     A run of many communicators would bury its one bad finding under a page of good ones.
@@ -229,7 +229,7 @@ def _unmatched_one(
             Evidence(
                 "raw_durations",
                 {"comm": comms},
-                ("op", "bytes", "beside_work", "n", "min_ns", "median_ns", "max_ns"),
+                ("op", "bytes", "overlapped", "n", "min_ns", "median_ns", "max_ns"),
                 "Kernel durations, waiting included",
             ),
         ),
@@ -299,19 +299,19 @@ def hint(title: str, n: int, confidence: Confidence) -> str:
     return f"hint, from {count_of(n, 'collective')} only: {title}"
 
 
-def together(frames: Frames, comm: str, own_ns: int) -> str:
+def combined_stake_note(frames: Frames, comm: str, own_ns: int) -> str:
     """Return the sentence that says what all findings on a communicator put at stake together.
 
     Args:
-        frames: With ``held_up``.
+        frames: With ``combined_stake``.
         comm: Communicator.
         own_ns: What the finding itself puts at stake; nothing is said where that is nearly all.
     """
-    rows = frames["held_up"].filter(pl.col("comm") == comm)
-    if rows.is_empty() or not rows["together_ns"].item():
+    rows = frames["combined_stake"].filter(pl.col("comm") == comm)
+    if rows.is_empty() or not rows["combined_ns"].item():
         return ""
     row = rows.row(0, named=True)
-    if own_ns >= NEARLY_ALL * row["together_ns"]:
+    if own_ns >= NEARLY_ALL * row["combined_ns"]:
         return ""
     parts = (
         ("waiting for ranks", "waiting"),
@@ -321,5 +321,5 @@ def together(frames: Frames, comm: str, own_ns: int) -> str:
     said = [f"{words} {duration(row[f'{name}_ns'] or None, 'none')}" for words, name in parts]
     return (
         "Do not add findings up: on this communicator all together put at most"
-        f" {duration(row['together_ns'])} at stake, each moment counted once ({', '.join(said)})."
+        f" {duration(row['combined_ns'])} at stake, each moment counted once ({', '.join(said)})."
     )

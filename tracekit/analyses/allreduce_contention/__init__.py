@@ -12,18 +12,31 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.analyses._collectives import tables
 from tracekit.analyses.allreduce_contention.chart import chart, tracks
 from tracekit.analyses.allreduce_contention.verdict import verdict
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, param
-from tracekit.views.collectives.facts import comm_facts, raw_durations
-from tracekit.views.collectives.kernels import peer_copies
-from tracekit.views.collectives.matching import matching
-from tracekit.views.contention.corunners import excess_attribution, slowed_compute
-from tracekit.views.contention.groups import contention_groups
-from tracekit.views.contention.loss import contention_excess, held_up, loss_felt, mechanisms
-from tracekit.views.contention.windows import contention_windows, shared_time
+from tracekit.views.collectives.facts import FACTS, RAW_DURATIONS, comm_facts, raw_durations
+from tracekit.views.collectives.kernels import PEER_COPIES, peer_copies
+from tracekit.views.collectives.matching import COMMUNICATORS, matching
+from tracekit.views.contention.corunners import (
+    ATTRIBUTION,
+    SLOWED_COMPUTE,
+    excess_attribution,
+    slowed_compute,
+)
+from tracekit.views.contention.groups import GROUPS, contention_groups
+from tracekit.views.contention.loss import (
+    BLOCKING_LOSS,
+    CASES,
+    COMBINED_STAKE,
+    MECHANISMS,
+    blocking_loss,
+    combined_stake,
+    contention_excess,
+    mechanisms,
+)
+from tracekit.views.contention.windows import SHARED_TIME, WINDOWS, contention_windows, shared_time
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -50,15 +63,15 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "communicators": matching(trace).communicators,
         "mechanisms": mechanisms(trace),
         "groups": contention_groups(trace),
-        "collectives": contention_excess(trace).select(list(tables.CASE)).cast(tables.CASE),
+        "collectives": CASES.select(contention_excess(trace)),
         "windows": contention_windows(trace),
         "shared_time": shared_time(trace),
         "attribution": excess_attribution(trace),
         "slowed_compute": slowed_compute(trace),
         "raw_durations": raw_durations(trace),
         "peer_copies": peer_copies(trace),
-        "held_up": held_up(trace),
-        "loss_felt": loss_felt(trace),
+        "combined_stake": combined_stake(trace),
+        "blocking_loss": blocking_loss(trace),
     }
 
 
@@ -68,19 +81,19 @@ ANALYSIS = Analysis(
     requires=("kernels",),
     params=Params,
     results=(
-        tables.FACTS_TABLE,
-        tables.COMMUNICATORS_TABLE,
-        tables.MECHANISMS_TABLE,
-        tables.GROUPS_TABLE,
-        tables.CASES_TABLE,
-        tables.WINDOWS_TABLE,
-        tables.SHARED_TABLE,
-        tables.ATTRIBUTION_TABLE,
-        tables.SLOWED_TABLE,
-        tables.RAW_TABLE,
-        tables.COPIES_TABLE,
-        tables.HELD_UP_TABLE,
-        tables.LOSS_FELT_TABLE,
+        FACTS,
+        COMMUNICATORS,
+        MECHANISMS,
+        GROUPS,
+        CASES,
+        WINDOWS,
+        SHARED_TIME,
+        ATTRIBUTION,
+        SLOWED_COMPUTE,
+        RAW_DURATIONS,
+        PEER_COPIES,
+        COMBINED_STAKE,
+        BLOCKING_LOSS,
     ),
     compute=compute,
     verdict=verdict,

@@ -37,7 +37,7 @@ def chart(frames: Frames) -> Chart | None:
     for at, (row, label) in enumerate(zip(shown, labels, strict=True)):
         lo, hi = row["slowdown_lo_ratio"], row["slowdown_hi_ratio"]
         value = row["slowdown_ratio"]
-        tip = f"{label}: {ratio(value)} {bounds(lo, hi, 'x')}, {row['n_cont']} against alone"
+        tip = f"{label}: {ratio(value)} {bounds(lo, hi, 'x')}, {row['n_overlapped']} against alone"
         interval = None if lo is None or hi is None else (lo, hi)
         points.append(Point(value, at, role_of_kind(row["partner"]), tip, interval))
     caption = (

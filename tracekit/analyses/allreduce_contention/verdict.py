@@ -9,25 +9,25 @@ import polars as pl
 
 from tracekit.analyses._collectives.wording import (
     all_of,
-    few_ok,
+    combined_stake_note,
     hint,
+    limit_ok_findings,
     missing_sizes,
     no_collectives,
     only_point_to_point,
     op_name,
     op_slug,
     opaque_caveat,
-    together,
     unmatched,
     whose,
 )
 from tracekit.analyses.allreduce_contention.slowed_compute import slowed
 from tracekit.analyses.allreduce_contention.wording import (
     NAME,
+    blocking_loss,
     confidence,
     groups_evidence,
     groups_of,
-    loss_felt,
     lost_of,
     metrics,
     partner_words,
@@ -37,7 +37,7 @@ from tracekit.model.finding import Evidence, Finding, Level, Missing
 from tracekit.trace.analysis import Frames
 from tracekit.wording.numbers import bounds, count_of, duration, rate, ratio, share
 
-__all__ = ["nothing_to_compare", "unharmed", "verdict"]
+__all__ = ["not_slowed", "nothing_to_compare", "verdict"]
 
 Row = Mapping[str, Any]
 BLAMED_FRAC = 0.01
@@ -56,7 +56,7 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     matched = frames["communicators"].filter(pl.col("status") == "matched")
     for communicator in matched.sort("comm").iter_rows(named=True):
         found += _of_communicator(frames, facts, communicator, params)
-    found = [*few_ok(found), *unmatched(frames, NAME, "contention is")]
+    found = [*limit_ok_findings(found), *unmatched(frames, NAME, "contention is")]
     return (*found, *slowed(frames, facts, params))
 
 
@@ -68,7 +68,7 @@ def _of_communicator(frames: Frames, facts: Row, comm: Row, params: Any) -> list
     ]
     calm = rows.filter(~slow)
     if calm.height and not found:
-        found.append(unharmed(frames, facts, comm, calm, params))
+        found.append(not_slowed(frames, facts, comm, calm, params))
     if not rows.height:
         found.append(nothing_to_compare(frames, facts, comm))
     return found
@@ -89,7 +89,7 @@ def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Fin
     return Finding(
         id=f"{NAME}/{op_slug(row['op'])}-{slug}" + (f"-{comm['comm']}" if several else ""),
         level=_level(row, params),
-        title=hint(_title(frames, comm, row), row["n_cont"], sure),
+        title=hint(_title(frames, comm, row), row["n_overlapped"], sure),
         metrics=metrics(frames, row, params),
         at_stake_ns=row["lost_ns"],
         at_stake_frac=row["lost_all_frac"],
@@ -97,7 +97,10 @@ def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Fin
         confidence=sure,
         advice=" ".join(
             s
-            for s in (_advice(frames, row, params), together(frames, comm["comm"], row["lost_ns"]))
+            for s in (
+                _advice(frames, row, params),
+                combined_stake_note(frames, comm["comm"], row["lost_ns"]),
+            )
             if s
         ),
         caveats=_caveats(frames, facts, row),
@@ -135,21 +138,20 @@ def _all_work(row: Row) -> str:
 
 
 def _cause(row: Row) -> str:
-    dram, link = (share(row[f"{c}_cont_frac"], "unknown") for c in ("dram", "link"))
+    dram, link = (share(row[f"{c}_overlapped_frac"], "unknown") for c in ("dram", "link"))
     if row["mechanism"] == "bandwidth":
         return (
-            f"memory bandwidth (DRAM {dram} busy, alone {share(row['dram_base_frac'], 'unknown')})"
+            f"memory bandwidth (DRAM {dram} busy, alone {share(row['dram_alone_frac'], 'unknown')})"
         )
     if row["mechanism"] == "link":
         return f"the GPU link is full ({link} busy)"
     if row["mechanism"] != "SM/scheduling":
         return "bandwidth contention candidate (no samples to confirm it)"
-    if row["sms_cont_frac"] is None:
+    if row["sms_overlapped_frac"] is None:
         room = f"DRAM {dram}, link {link} busy"
         return f"they share SMs, by elimination: memory and link have room ({room})"
-    sms = (
-        f"SMs {share(row['sms_cont_frac'])} in use, alone {share(row['sms_base_frac'], 'unknown')}"
-    )
+    during, before = (share(row[f"sms_{c}_frac"], "unknown") for c in ("overlapped", "alone"))
+    sms = f"SMs {during} in use, alone {before}"
     return f"they share SMs, not bandwidth ({sms}; DRAM {dram}, link {link} busy)"
 
 
@@ -198,9 +200,9 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
         "Waiting for late ranks and queueing to start are not in these numbers: other findings have"
         ' them ("ranks wait for each other", "queue behind").',
     ]
-    if row["mechanism"] == "SM/scheduling" and row["sms_cont_frac"] is None:
+    if row["mechanism"] == "SM/scheduling" and row["sms_overlapped_frac"] is None:
         notes.append("No counter of SMs was sampled: that they lack is inferred, not measured.")
-    peak, reached = facts["link_peak_gbps"], row["busbw_base_gbps"]
+    peak, reached = facts["link_peak_gbps"], row["busbw_alone_gbps"]
     if peak is not None and reached is not None and reached > peak:
         notes.append(
             f"Bus bandwidth above the link's {rate(peak * 1e9)}: in-network reduction possible."
@@ -224,7 +226,7 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
 
 def _felt(frames: Frames, row: Row) -> str:
     """How much of the loss something waited for."""
-    felt = loss_felt(frames, row)
+    felt = blocking_loss(frames, row)
     if felt >= row["lost_ns"] // 2:
         return f"{duration(felt)} of the loss was seen to hold up other work or the host."
     return (
@@ -249,17 +251,18 @@ def _evidence(frames: Frames, row: Row) -> tuple[Evidence, ...]:
     )
 
 
-def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
+def not_slowed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
     """Return the verdict on a communicator that other work does not slow."""
-    first = rows.sort("n_cont", descending=True, maintain_order=True).row(0, named=True)
+    first = rows.sort("n_overlapped", descending=True, maintain_order=True).row(0, named=True)
     op = op_name(first["op"])
     interval = bounds(first["slowdown_lo_ratio"], first["slowdown_hi_ratio"], "x")
     return Finding(
-        id=f"{NAME}/unharmed" + ("" if frames["communicators"].height == 1 else f"-{comm['comm']}"),
+        id=f"{NAME}/not_slowed"
+        + ("" if frames["communicators"].height == 1 else f"-{comm['comm']}"),
         level=Level.OK,
         title=f"{op}{whose(frames, comm['comm'])} is not slower beside {partner_words(first)}:"
         f" transfer {ratio(first['slowdown_ratio'])} {interval},"
-        f" {count_of(first['n_cont'], 'collective')} against {first['n_base']} alone",
+        f" {count_of(first['n_overlapped'], 'collective')} against {first['n_alone']} alone",
         metrics=metrics(frames, first, params),
         confidence=confidence(facts, comm, first),
         caveats=opaque_caveat(facts),
@@ -272,8 +275,8 @@ def unharmed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: 
 def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
     """Return the verdict where no group has five collectives alone and five beside."""
     groups = frames["groups"].filter(pl.col("comm") == comm["comm"])
-    contended = int(groups["n_cont"].sum())
-    alone = int(groups.unique("bytes")["n_base"].sum())
+    contended = int(groups["n_overlapped"].sum())
+    alone = int(groups.unique("bytes")["n_alone"].sum())
     suffix = "" if frames["communicators"].height == 1 else f"-{comm['comm']}"
     scope = (("communicator", comm["comm"]),)
     evidence = (groups_evidence({"comm": comm["comm"]}),)
@@ -284,7 +287,7 @@ def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
             title=f"none of {count_of(comm['n_matched'], 'collective')}"
             f"{whose(frames, comm['comm'])} overlapped other work",
             confidence=confidence(
-                facts, comm, {"n_cont": comm["n_matched"], "provenance": comm["provenance"]}
+                facts, comm, {"n_overlapped": comm["n_matched"], "provenance": comm["provenance"]}
             ),
             caveats=opaque_caveat(facts),
             scope=scope,

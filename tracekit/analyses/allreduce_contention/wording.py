@@ -15,10 +15,10 @@ from tracekit.wording.numbers import ratio, size, span
 
 __all__ = [
     "NAME",
+    "blocking_loss",
     "confidence",
     "groups_evidence",
     "groups_of",
-    "loss_felt",
     "lost_of",
     "metrics",
     "partner_words",
@@ -35,16 +35,16 @@ Row = Mapping[str, Any]
 _GROUP_COLUMNS = {
     "bytes": "bytes",
     "partner": "beside",
-    "n_base": "n alone",
-    "n_cont": "n beside",
-    "base_ns": "alone",
-    "cont_ns": "beside",
+    "n_alone": "n alone",
+    "n_overlapped": "n beside",
+    "alone_ns": "alone",
+    "overlapped_ns": "beside",
     "slowdown_ratio": "slowdown",
     "slowdown_lo_ratio": "",
     "slowdown_hi_ratio": "",
     "lost_ns": "lost",
-    "dram_cont_frac": "DRAM beside",
-    "busbw_cont_gbps": "bus beside",
+    "dram_overlapped_frac": "DRAM beside",
+    "busbw_overlapped_gbps": "bus beside",
 }
 
 
@@ -70,13 +70,13 @@ def groups_of(frames: Frames, row: Row) -> pl.DataFrame:
     """Return the judged groups of one mechanism."""
     op = pl.col("op").eq_missing(pl.lit(row["op"], pl.String))
     same = (pl.col("comm") == row["comm"]) & op & (pl.col("mechanism") == row["mechanism"])
-    return frames["groups"].filter(same & pl.col("known") & (pl.col("n_cont") > 0))
+    return frames["groups"].filter(same & pl.col("known") & (pl.col("n_overlapped") > 0))
 
 
-def loss_felt(frames: Frames, row: Row) -> int:
+def blocking_loss(frames: Frames, row: Row) -> int:
     """Return how much of the lost time of one mechanism something waited for, in ns."""
     same = (pl.col(c).eq_missing(pl.lit(row[c], pl.String)) for c in ("comm", "op", "mechanism"))
-    return int(frames["loss_felt"].filter(*same)["felt_ns"].sum())
+    return int(frames["blocking_loss"].filter(*same)["blocking_ns"].sum())
 
 
 def slowdown_range(frames: Frames, row: Row) -> tuple[str, str]:
@@ -87,7 +87,7 @@ def slowdown_range(frames: Frames, row: Row) -> tuple[str, str]:
     if not sure:
         return ratio(row["slowdown_ratio"]), f" (uncertain: {_interval(row)})"
     doubts = [
-        f"{size(r['bytes'], UNSIZED)} uncertain, {_interval(r)} from n={r['n_cont']}"
+        f"{size(r['bytes'], UNSIZED)} uncertain, {_interval(r)} from n={r['n_overlapped']}"
         for r in rows.filter(unsure).iter_rows(named=True)
     ]
     doubt = f" ({'; '.join(doubts[:2])})" if doubts else ""
@@ -111,7 +111,7 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             "x",
             row["slowdown_lo_ratio"],
             row["slowdown_hi_ratio"],
-            row["n_cont"],
+            row["n_overlapped"],
             f"slowdown: transfer beside over alone, {over}{each}; level needs its lower end: "
             + limits(params.slower_ratio, params.critical_ratio, ratio=True),
         ),
@@ -119,14 +119,14 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             "lost_ns",
             row["lost_ns"],
             "ns",
-            n=row["n_cont"],
+            n=row["n_overlapped"],
             doc="lost: transfer above the median alone, summed",
         ),
         Metric("lost_frac", row["lost_frac"], "1", doc=f"lost, of {lost_of(row)}"),
         *_decisive(row, params),
         Metric(
-            "lost_felt_ns",
-            loss_felt(frames, row),
+            "lost_blocking_ns",
+            blocking_loss(frames, row),
             "ns",
             doc="lost felt: of lost, seen to hold up other work or the host",
         ),
@@ -146,23 +146,23 @@ def _decisive(row: Row, params: Any) -> tuple[Metric, ...]:
 
 def n_of_sizes(groups: pl.DataFrame) -> str:
     """Return how many collectives each size has, where that is one number."""
-    counts = set(groups["n_cont"].to_list())
+    counts = set(groups["n_overlapped"].to_list())
     return f", {counts.pop()} each" if len(counts) == 1 else ""
 
 
 def _sampled(row: Row, of_size: str) -> tuple[Metric, ...]:
     """The numbers of the message size that lost most."""
-    beside = row["busbw_cont_gbps"]
+    beside = row["busbw_overlapped_gbps"]
     traffic = None if beside is None else span(2 * beside, 3 * beside, "GB/s")
     own = f"memory traffic of its own, {of_size}: 2 to 3 x bus bandwidth beside"
     numbers = (
-        ("dram_beside_frac", row["dram_cont_frac"], "1", "DRAM beside, read + write"),
-        ("dram_alone_frac", row["dram_base_frac"], "1", "DRAM alone, read + write"),
-        ("link_beside_frac", row["link_cont_frac"], "1", "link beside (NVLink)"),
-        ("sms_beside_frac", row["sms_cont_frac"], "1", "SMs beside, in use"),
-        ("sms_alone_frac", row["sms_base_frac"], "1", "SMs alone, in use"),
-        ("bus_bandwidth_alone_gbps", row["busbw_base_gbps"], "GB/s", "bus bandwidth alone"),
-        ("bus_bandwidth_beside_gbps", beside, "GB/s", "bus bandwidth beside"),
+        ("dram_overlapped_frac", row["dram_overlapped_frac"], "1", "DRAM beside, read + write"),
+        ("dram_alone_frac", row["dram_alone_frac"], "1", "DRAM alone, read + write"),
+        ("link_overlapped_frac", row["link_overlapped_frac"], "1", "link beside (NVLink)"),
+        ("sms_overlapped_frac", row["sms_overlapped_frac"], "1", "SMs beside, in use"),
+        ("sms_alone_frac", row["sms_alone_frac"], "1", "SMs alone, in use"),
+        ("bus_bandwidth_alone_gbps", row["busbw_alone_gbps"], "GB/s", "bus bandwidth alone"),
+        ("bus_bandwidth_overlapped_gbps", beside, "GB/s", "bus bandwidth beside"),
     )
     found = [
         Metric(name, value, unit, doc=f"{doc}, {of_size}") for name, value, unit, doc in numbers
@@ -187,10 +187,10 @@ def confidence(facts: Row, comm: Row, row: Row) -> Confidence:
     why = [source_note(facts)] if row["provenance"] < 1 else []
     why += ["clocks of several reports aligned on collectives"] if comm["clock"] < 1 else []
     why += ["processes take turns on one GPU"] if shared else []
-    why += ["few observations"] if row["n_cont"] < OBSERVATIONS_FOR_SURE else []
+    why += ["few observations"] if row["n_overlapped"] < OBSERVATIONS_FOR_SURE else []
     return Confidence(
         coverage=min(matched, SHARED_GPU_COVERAGE) if shared else matched,
-        n=row["n_cont"],
+        n=row["n_overlapped"],
         n_hi=OBSERVATIONS_FOR_SURE,
         provenance=row["provenance"],
         clock=comm["clock"],

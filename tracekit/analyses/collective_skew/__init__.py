@@ -11,17 +11,23 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from tracekit.analyses._collectives import tables
 from tracekit.analyses.collective_skew.chart import chart, time_parts
 from tracekit.analyses.collective_skew.verdict import verdict
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, param
-from tracekit.views.collectives.facts import comm_facts, raw_durations
-from tracekit.views.collectives.matching import matching
-from tracekit.views.contention.loss import held_up
-from tracekit.views.waiting.lateness import lateness
-from tracekit.views.waiting.queueing import queueing
-from tracekit.views.waiting.rank_waits import rank_labels, rank_waits, skews
+from tracekit.views.collectives.facts import FACTS, RAW_DURATIONS, comm_facts, raw_durations
+from tracekit.views.collectives.matching import COMMUNICATORS, matching
+from tracekit.views.contention.loss import COMBINED_STAKE, combined_stake
+from tracekit.views.waiting.lateness import LATENESS, lateness
+from tracekit.views.waiting.queueing import QUEUEING, queueing
+from tracekit.views.waiting.rank_waits import (
+    RANK_WAITS,
+    RANKS,
+    SKEW,
+    rank_labels,
+    rank_waits,
+    skews,
+)
 
 __all__ = ["ANALYSIS", "Params"]
 
@@ -56,7 +62,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "lateness": lateness(trace),
         "queueing": queueing(trace),
         "raw_durations": raw_durations(trace),
-        "held_up": held_up(trace),
+        "combined_stake": combined_stake(trace),
     }
 
 
@@ -66,15 +72,15 @@ ANALYSIS = Analysis(
     requires=("kernels",),
     params=Params,
     results=(
-        tables.FACTS_TABLE,
-        tables.COMMUNICATORS_TABLE,
-        tables.RANKS_TABLE,
-        tables.RANK_WAITS_TABLE,
-        tables.SKEW_TABLE,
-        tables.LATENESS_TABLE,
-        tables.QUEUEING_TABLE,
-        tables.RAW_TABLE,
-        tables.HELD_UP_TABLE,
+        FACTS,
+        COMMUNICATORS,
+        RANKS,
+        RANK_WAITS,
+        SKEW,
+        LATENESS,
+        QUEUEING,
+        RAW_DURATIONS,
+        COMBINED_STAKE,
     ),
     compute=compute,
     verdict=verdict,

@@ -10,12 +10,12 @@ import polars as pl
 from tracekit.analyses._collectives.wording import (
     FEW,
     all_of,
+    combined_stake_note,
     limits,
     op_name,
     op_slug,
     partner_name,
     share_of,
-    together,
     whose,
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
@@ -44,7 +44,7 @@ _COLUMNS = {
     "queued_median_ns": "median queued",
     "queued_ns": "queued in all",
     "queued_frac": "queued share",
-    "felt_ns": "held something up",
+    "blocking_ns": "held something up",
 }
 
 
@@ -55,7 +55,7 @@ def queued(frames: Frames, facts: Row, params: Any) -> tuple[Finding, ...]:
     has time at stake, only as far as that is seen.
 
     Args:
-        frames: With ``queueing``, ``held_up`` and ``communicators``.
+        frames: With ``queueing``, ``combined_stake`` and ``communicators``.
         facts: Row of ``facts``.
         params: Thresholds of `collective_skew`.
     """
@@ -66,7 +66,7 @@ def queued(frames: Frames, facts: Row, params: Any) -> tuple[Finding, ...]:
 def _level(row: Row, params: Any) -> Level:
     if row["dependency"] or row["one_rank"]:
         return Level.UNKNOWN
-    if (row["felt_frac"] or 0.0) < params.warn_frac:
+    if (row["blocking_frac"] or 0.0) < params.warn_frac:
         return Level.OK
     return Level.UNKNOWN if row["n"] < FEW else Level.WARN
 
@@ -77,14 +77,14 @@ def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
     slug += "-event" if row["dependency"] else ""
     slug += f"-{row['comm']}" if frames["communicators"].height > 1 else ""
     claimed = level is Level.WARN
-    whole = row["felt_ns"] / row["felt_frac"] if row["felt_frac"] else None
+    whole = row["blocking_ns"] / row["blocking_frac"] if row["blocking_frac"] else None
     return Finding(
         id=f"{NAME}/{slug}",
         level=level,
         title=_title(frames, row, level),
         metrics=_metrics(row, params),
-        at_stake_ns=row["felt_ns"] if claimed else None,
-        at_stake_frac=row["felt_frac"] if claimed else None,
+        at_stake_ns=row["blocking_ns"] if claimed else None,
+        at_stake_frac=row["blocking_frac"] if claimed else None,
         at_stake_of=all_of(facts, whole) if claimed else "",
         confidence=Confidence(
             n=row["n"],
@@ -96,7 +96,7 @@ def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
         advice=_advice(frames, row, claimed=claimed),
         caveats=(_UNSURE if row["dependency"] else _INFERRED, _FELT),
         scope=(("communicator", row["comm"]), ("operation", op)),
-        thresholds={"felt_frac": (params.warn_frac, None)},
+        thresholds={"blocking_frac": (params.warn_frac, None)},
         missing=_what_would_tell(row, level),
         evidence=(
             Evidence(
@@ -125,9 +125,11 @@ def _title(frames: Frames, row: Row, level: Level) -> str:
 
 
 def _cost(row: Row) -> str:
-    if not row["felt_ns"]:
+    if not row["blocking_ns"]:
         return "nothing is seen to wait for them, so it may cost nothing"
-    return f"other work or the host is seen to wait for them for {duration(row['felt_ns'])} of it"
+    return (
+        f"other work or the host is seen to wait for them for {duration(row['blocking_ns'])} of it"
+    )
 
 
 def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
@@ -136,14 +138,14 @@ def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
         f"The {op} was launched and its stream free, but {partners} held the GPU: launch it before"
         " them or raise its stream's priority to start it sooner (not to run faster beside them)."
     )
-    own = row["felt_ns"] if claimed else 0
-    gain = "Little" if row["felt_ns"] else "Nothing"
+    own = row["blocking_ns"] if claimed else 0
+    gain = "Little" if row["blocking_ns"] else "Nothing"
     first = "" if claimed else f"{gain} to gain is seen unless the program waits for it elsewhere. "
     rest = (
         " This is neither waiting for a rank nor a slower transfer; what other ranks wait for it is"
         " in the finding on waiting ranks."
     )
-    return f"{first}{doing}{rest} {together(frames, row['comm'], own)}".rstrip()
+    return f"{first}{doing}{rest} {combined_stake_note(frames, row['comm'], own)}".rstrip()
 
 
 def _metrics(row: Row, params: Any) -> tuple[Metric, ...]:
@@ -159,11 +161,14 @@ def _metrics(row: Row, params: Any) -> tuple[Metric, ...]:
         Metric("queued_ns", row["queued_ns"], "ns", doc="queued in all, last rank of each"),
         Metric("queued_frac", row["queued_frac"], "1", doc=f"queued, of {whole}"),
         Metric(
-            "felt_ns", row["felt_ns"], "ns", doc="of it, seen to hold up other work or the host"
+            "blocking_ns",
+            row["blocking_ns"],
+            "ns",
+            doc="of it, seen to hold up other work or the host",
         ),
         Metric(
-            "felt_frac",
-            row["felt_frac"],
+            "blocking_frac",
+            row["blocking_frac"],
             "1",
             doc=f"the same as a share; level by this: {limits(params.warn_frac, None)}",
         ),

@@ -9,8 +9,9 @@ import polars as pl
 
 from tracekit.analyses._collectives.wording import (
     all_of,
-    few_ok,
+    combined_stake_note,
     hint,
+    limit_ok_findings,
     limits,
     no_collectives,
     only_point_to_point,
@@ -19,7 +20,6 @@ from tracekit.analyses._collectives.wording import (
     opaque_caveat,
     share_of,
     source_note,
-    together,
     unmatched,
     whose,
 )
@@ -46,7 +46,7 @@ _WAIT_COLUMNS = {
     "n_last": "came last",
     "wait_median_ns": "median wait",
     "wait_ns": "wait in all",
-    "wait_felt_ns": "held something up",
+    "wait_blocking_ns": "held something up",
     "time_ns": "out of",
     "wait_frac": "wait share",
 }
@@ -74,15 +74,15 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
         about = frames["communicators"].filter(pl.col("comm") == comm).row(0, named=True)
         if about["status"] == "matched":
             found.append(_straggler(frames, facts, about, rows, params))
-    found = [*few_ok(found), *unmatched(frames, NAME, "skew is")]
-    return (*found, *few_ok(queued(frames, facts, params)))
+    found = [*limit_ok_findings(found), *unmatched(frames, NAME, "skew is")]
+    return (*found, *limit_ok_findings(queued(frames, facts, params)))
 
 
 def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
     judged = [(_level(frames, row, params), row) for row in rows.iter_rows(named=True)]
     level, row = min(judged, key=lambda j: (_ORDER[j[0]], -_worst_wait(frames, j[1])["wait_frac"]))
     op = op_name(row["op"])
-    stake = int(rows["mean_wait_felt_ns"].sum()) if level is not Level.OK else 0
+    stake = int(rows["mean_wait_blocking_ns"].sum()) if level is not Level.OK else 0
     whole = float(rows["time_ns"].sum() if facts["has_steps"] else row["time_ns"] or 0)
     several = frames["skew"].select("comm", "op").n_unique() > 1
     sure = _confidence(facts, comm, row)
@@ -112,12 +112,12 @@ def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params
 
 def _advice(frames: Frames, comm: Row, rows: pl.DataFrame, late: Late) -> str:
     """What to do, beginning with how little there is to gain where that is so."""
-    felt, mean = int(rows["mean_wait_felt_ns"].sum()), int(rows["mean_wait_ns"].sum())
+    felt, mean = int(rows["mean_wait_blocking_ns"].sum()), int(rows["mean_wait_ns"].sum())
     little = (
         f"Little is to gain here: {duration(felt or None, 'none')} of the mean wait of"
         f" {duration(mean)} is seen to delay anything. "
     )
-    parts = (advice(late), together(frames, comm["comm"], felt))
+    parts = (advice(late), combined_stake_note(frames, comm["comm"], felt))
     return ("" if felt >= LITTLE * mean else little) + " ".join(p for p in parts if p)
 
 
@@ -166,7 +166,7 @@ def _title(frames: Frames, row: Row, late: Late, level: Level) -> str:
 
 def _felt(waiting: Row) -> str:
     """How much of the wait something was held up by, where that is not most of it."""
-    felt, wait = waiting["wait_felt_ns"] or 0, waiting["wait_ns"] or 0
+    felt, wait = waiting["wait_blocking_ns"] or 0, waiting["wait_ns"] or 0
     if felt >= MOSTLY * wait:
         return ""
     if not felt:
@@ -221,11 +221,11 @@ def _mean_waits(rows: pl.DataFrame, row: Row) -> list[Metric]:
     if rows.height > 1:
         mean, doc = int(rows["mean_wait_ns"].sum()), "mean wait all step groups, summed"
         found.append(Metric("mean_wait_all_ns", mean, "ns", doc=doc))
-    felt, every = int(rows["mean_wait_felt_ns"].sum()), ", all step groups"
+    felt, every = int(rows["mean_wait_blocking_ns"].sum()), ", all step groups"
     doc = (
         f"mean wait felt (seen to hold up other work or the host){every if rows.height > 1 else ''}"
     )
-    return [*found, Metric("mean_wait_felt_ns", felt, "ns", doc=f"{doc}: at stake")]
+    return [*found, Metric("mean_wait_blocking_ns", felt, "ns", doc=f"{doc}: at stake")]
 
 
 def _late_share(late: Late) -> list[Metric]:

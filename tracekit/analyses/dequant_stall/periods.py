@@ -139,7 +139,7 @@ def _event_consumers(trace: Trace, at: Int64) -> pl.DataFrame:
     """
     dequant = pl.DataFrame({"at": at.astype(np.uint32)})
     waits = event_waits(trace).drop_nulls()
-    known = _beside_waits(trace, waits) if waits.height else waits
+    known = _kernels_of_waits(trace, waits) if waits.height else waits
     if known.is_empty():
         dtypes = zip(_NEXT, (pl.Int64, pl.UInt32, pl.Int64), strict=True)
         nothing = (pl.repeat(None, at.size, dtype=t, eager=True).alias(n) for n, t in dtypes)
@@ -165,7 +165,7 @@ def _event_consumers(trace: Trace, at: Int64) -> pl.DataFrame:
     return dequant.join(first, on="at", how="left", maintain_order="left").select(_NEXT)
 
 
-def _beside_waits(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
+def _kernels_of_waits(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
     """Kernels of the streams that record or wait, by launch; `at` is the row of `activity`."""
     asked = [
         waits.select("report", "pid", context=f"{end}_context", stream=f"{end}_stream")

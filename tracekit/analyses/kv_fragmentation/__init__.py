@@ -97,7 +97,7 @@ CHAINS = Table(
         Column("moves", I64, "", "changes of address with a copy"),
         Column("copied_bytes", I64, "bytes", "sizes before each move"),
         Column("new_bytes", I64, "bytes", "growth"),
-        Column("write_amp", F64, "x", "copied over new; informational"),
+        Column("write_amplification", F64, "x", "copied over new; informational"),
         Column("first_bytes", I64, "bytes", "first size"),
         Column("last_bytes", I64, "bytes", "last size"),
         Column("pattern", STR, "", "growing cache, static or moving"),
@@ -129,8 +129,10 @@ USAGE = Table(
         Column("used_bytes", I64, "bytes", "bytes holding tokens; null when not stated"),
         Column("allocated_frac", F64, "1", "allocated over reserved"),
         Column("used_frac", F64, "1", "holding tokens over reserved"),
-        Column("int_frac", F64, "1", "internal fragmentation: allocated without a token"),
-        Column("ext_frac", F64, "1", "external: free outside the largest extent; null if paged"),
+        Column("internal_frac", F64, "1", "internal fragmentation: allocated without a token"),
+        Column(
+            "external_frac", F64, "1", "external: free outside the largest extent; null if paged"
+        ),
         Column("used_from", STR, "", "blocks or step tokens; null when unknown"),
     ),
     "how full one pool is at one time",

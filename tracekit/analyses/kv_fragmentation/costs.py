@@ -27,7 +27,7 @@ NEGLIGIBLE = 0.01
 SOME_OF_DEVICE = 0.01
 _COPY, _INTERNAL, _EXTERNAL = (
     next(rule for rule in RULES if rule.column == name)
-    for name in ("copy_frac", "int_frac", "ext_frac")
+    for name in ("copy_frac", "internal_frac", "external_frac")
 )
 _OOM_ADVICE = {
     True: "Try PYTORCH_ALLOC_CONF=expandable_segments:True (PYTORCH_CUDA_ALLOC_CONF in older"
@@ -104,7 +104,7 @@ def _copy_metrics(copy_frac: float | None, moves: int, copied: int, new: int) ->
         Metric("moves", moves, "", doc="relocations"),
         Metric("copied_bytes", copied, "bytes", n=moves),
         Metric("new_bytes", new, "bytes", doc="growth"),
-        Metric("write_amp", copied / new if new else None, "x", doc="copied over new"),
+        Metric("write_amplification", copied / new if new else None, "x", doc="copied over new"),
     )
 
 
@@ -126,7 +126,7 @@ def usage(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fin
     """
     memory = own["pools"].select("pool", "device_bytes")
     rows = own["usage"].filter("at_peak").join(memory, on="pool", how="left")
-    rows = rows.sort("int_frac", "pool", descending=[True, False], nulls_last=True)
+    rows = rows.sort("internal_frac", "pool", descending=[True, False], nulls_last=True)
     row = rows.row(0, named=True)
     if row["reserved_bytes"] is None and row["used_bytes"] is None:
         return
@@ -166,12 +166,12 @@ def _fill_levels(row: dict[str, Any], params: Any, *, matters: bool) -> tuple[Le
     What holds no token is judged only where the cache is a real part of the device's memory: one
     sequence of one token wastes 94% of its block and means nothing.
     """
-    internal = _level(row["int_frac"], _INTERNAL, params)
+    internal = _level(row["internal_frac"], _INTERNAL, params)
     if internal is not Level.UNKNOWN and not matters:
         internal = Level.OK
     known = [
         level
-        for level in (internal, _level(row["ext_frac"], _EXTERNAL, params))
+        for level in (internal, _level(row["external_frac"], _EXTERNAL, params))
         if level is not Level.UNKNOWN
     ]
     return max(known, key=lambda each: RANK[each.value], default=Level.UNKNOWN), internal
@@ -179,8 +179,8 @@ def _fill_levels(row: dict[str, Any], params: Any, *, matters: bool) -> tuple[Le
 
 def _usage_metrics(row: dict[str, Any]) -> tuple[Metric, ...]:
     return (
-        Metric("int_frac", row["int_frac"], "1", doc="allocated without a token"),
-        Metric("ext_frac", row["ext_frac"], "1", doc="free outside the largest extent"),
+        Metric("internal_frac", row["internal_frac"], "1", doc="allocated without a token"),
+        Metric("external_frac", row["external_frac"], "1", doc="free outside the largest extent"),
         Metric("reserved_bytes", row["reserved_bytes"], "bytes", doc="stated pools"),
         Metric("allocated_frac", row["allocated_frac"], "1", doc="of reserved"),
         Metric("used_frac", row["used_frac"], "1", doc="holding tokens, of reserved"),
@@ -196,12 +196,12 @@ def _usage_title(group: str, row: dict[str, Any], *, matters: bool) -> str:
         parts.append(f"{size(row['allocated_bytes'])} allocated")
     if row["used_frac"] is not None:
         parts.append(f"{share(row['used_frac'])} holding tokens")
-    if row["int_frac"] is None:
+    if row["internal_frac"] is None:
         parts.append("how much holds tokens is not stated")
     else:
-        parts.append(f"{share(row['int_frac'])} of allocated bytes hold no token")
-    if row["ext_frac"] is not None:
-        parts.append(f"{share(row['ext_frac'])} of free bytes outside the largest free extent")
+        parts.append(f"{share(row['internal_frac'])} of allocated bytes hold no token")
+    if row["external_frac"] is not None:
+        parts.append(f"{share(row['external_frac'])} of free bytes outside the largest free extent")
     small = "" if matters else " (under 1% of device memory: not judged)"
     return f"KV cache ({group}) when fullest: {', '.join(parts)}{small}"
 

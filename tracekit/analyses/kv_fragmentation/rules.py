@@ -54,7 +54,7 @@ class Rule(NamedTuple):
 
 RULES: tuple[Rule, ...] = (
     Rule(
-        "ou32_frac",
+        "sector_overfetch_frac",
         "layout",
         "overfetch_warn_frac",
         "overfetch_critical_frac",
@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
         advice="Make rows and blocks begin and end on 32 B: pad the row pitch or the head size.",
     ),
     Rule(
-        "mis16_frac",
+        "misaligned_16b_frac",
         "layout",
         "misaligned_warn_frac",
         words="{value} of blocks or rows start off a 16 B boundary, so loads become narrow",
@@ -72,7 +72,7 @@ RULES: tuple[Rule, ...] = (
         " blocks 6 B off took 41 us instead of 33.",
     ),
     Rule(
-        "o32_request_frac",
+        "request_overfetch_frac",
         "layout",
         "overfetch_warn_frac",
         words="128 B requests touch {value} more sectors than they need",
@@ -97,8 +97,8 @@ RULES: tuple[Rule, ...] = (
         advice="Allocate the cache as one pool, so that its blocks share pages.",
     ),
     Rule("copy_frac", "copies", "copy_warn_frac", "copy_critical_frac"),
-    Rule("int_frac", "usage", "internal_warn_frac", "internal_critical_frac"),
-    Rule("ext_frac", "usage", "external_warn_frac", "external_critical_frac"),
+    Rule("internal_frac", "usage", "internal_warn_frac", "internal_critical_frac"),
+    Rule("external_frac", "usage", "external_warn_frac", "external_critical_frac"),
 )
 """Every judged quantity; the ones of ``layout`` hold for pool, layer and sequence rows alike."""
 

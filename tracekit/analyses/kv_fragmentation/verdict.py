@@ -24,8 +24,16 @@ from tracekit.wording.numbers import quantity, share, size, unit_of_column
 __all__ = ["verdict"]
 
 _SHAPE = (
-    *("layer", "kind", "m", "frag_frac", "run_mean_bytes", "stride_med_abs_bytes", "mis16_frac"),
-    *("o32_request_frac", "ou32_frac", "page_ratio", "severity", "why"),
+    *(
+        "layer",
+        "kind",
+        "m",
+        "frag_frac",
+        "run_mean_bytes",
+        "stride_median_bytes",
+        "misaligned_16b_frac",
+    ),
+    *("request_overfetch_frac", "sector_overfetch_frac", "page_ratio", "severity", "why"),
 )
 
 
@@ -182,18 +190,26 @@ def _layout_metrics(
     return (
         Metric("frag_frac", pool["frag_frac"], "1", n=pairs, doc="neighbouring blocks apart"),
         Metric("run_mean_bytes", pool["run_mean_bytes"], "bytes", n=pool["runs"], doc="mean piece"),
-        Metric(
-            "stride_med_abs_bytes", pool["stride_med_abs_bytes"], "bytes", n=pairs, doc="median"
-        ),
+        Metric("stride_median_bytes", pool["stride_median_bytes"], "bytes", n=pairs, doc="median"),
         Metric("scatter_frac", pool["scatter_frac"], "1", doc="address span that is not cache"),
-        Metric("ou32_frac", worst("ou32_frac"), "1", doc="extra distinct sectors, worst layer"),
         Metric(
-            "o32_request_frac",
-            worst("o32_request_frac"),
+            "sector_overfetch_frac",
+            worst("sector_overfetch_frac"),
+            "1",
+            doc="extra distinct sectors, worst layer",
+        ),
+        Metric(
+            "request_overfetch_frac",
+            worst("request_overfetch_frac"),
             "1",
             doc="extra sectors of 128 B requests, worst layer",
         ),
-        Metric("mis16_frac", worst("mis16_frac"), "1", doc="off a 16 B boundary, worst layer"),
+        Metric(
+            "misaligned_16b_frac",
+            worst("misaligned_16b_frac"),
+            "1",
+            doc="off a 16 B boundary, worst layer",
+        ),
         Metric("page_ratio", worst("page_ratio"), "x", doc="2 MiB pages over needed, worst layer"),
         Metric("blocks", pool["m"], "", doc=f"live blocks, read by {pool['segment']}"),
         Metric("bytes", pool["bytes"], "bytes", doc="distinct live bytes that markers state"),

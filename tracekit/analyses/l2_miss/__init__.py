@@ -41,7 +41,7 @@ from tracekit.views.nvtx.ranges import ranges
 __all__ = ["ANALYSIS", "Params"]
 
 I64, F64 = pl.Int64, pl.Float64
-PREDICTORS = ("frag_frac", "o32_request_frac", "page_ratio", "footprint_l2_frac")
+PREDICTORS = ("frag_frac", "request_overfetch_frac", "page_ratio", "footprint_l2_ratio")
 MIN_VALID, MIN_MATCHED = 0.5, 0.8
 
 

@@ -128,9 +128,9 @@ def _beyond(row: Mapping[str, Any], delta: float, params: Any) -> bool:
 _RANK = {"critical": 3, "warn": 2, "ok": 1, "unknown": 0}
 WORDS = {
     "frag_frac": "how much of the cache lies apart (frag_frac)",
-    "o32_request_frac": "misaligned requests (o32_request_frac)",
+    "request_overfetch_frac": "misaligned requests (request_overfetch_frac)",
     "page_ratio": "spread over pages (page_ratio)",
-    "footprint_l2_frac": "cache lines against the L2 (footprint_l2_frac)",
+    "footprint_l2_ratio": "cache lines against the L2 (footprint_l2_ratio)",
 }
 
 

@@ -12,7 +12,7 @@ from tracekit.wording.numbers import bounds, share, size
 __all__ = ["chart"]
 
 _AGAINST = (
-    ("stride_med_abs_bytes", "median distance of neighbouring KV blocks"),
+    ("stride_median_bytes", "median distance of neighbouring KV blocks"),
     ("line_bytes", "cache lines that the layer's KV blocks touch"),
     ("span_bytes", "lowest to highest KV address"),
 )

@@ -14,7 +14,7 @@ from tracekit.model.ncu import CACHE_CAVEAT, PROFILE, SHAPE
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Frames
 from tracekit.views.l2.hits import ATTENTION
-from tracekit.views.l2.layers import kv_beside
+from tracekit.views.l2.layers import layer_kv
 from tracekit.views.l2.ncu import matched, profiled
 from tracekit.wording.numbers import share, span, threshold
 
@@ -86,7 +86,7 @@ def counted_layers(trace: Trace) -> pl.DataFrame:
             )
         ),
     )
-    sums = sums.join(kv_beside(trace, rows), on=["gpu", "layer"], how="left")
+    sums = sums.join(layer_kv(trace, rows), on=["gpu", "layer"], how="left")
     return NCU_LAYERS.conform(sums.sort("gpu", "miss_frac", "layer", nulls_last=True))
 
 
@@ -139,7 +139,7 @@ _COLUMNS = (
 )
 _LAYER_COLUMNS = (
     *("layer", "miss_frac", "all_miss_frac", "dram_read_bytes", "median_ns", "matched_frac"),
-    *("frag_frac", "line_overfetch_frac", "footprint_l2_frac", "span_l2_frac"),
+    *("frag_frac", "line_overfetch_frac", "footprint_l2_ratio", "span_l2_ratio"),
 )
 
 

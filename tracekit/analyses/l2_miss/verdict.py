@@ -34,7 +34,7 @@ _KERNEL_COLUMNS = (
 )
 _COLUMNS = (
     *("layer", "label", "hit_frac", "valid_cells", "cells", "median_ns", "occupancy_frac"),
-    *("frag_frac", "line_overfetch_frac", "footprint_l2_frac", "span_l2_frac"),
+    *("frag_frac", "line_overfetch_frac", "footprint_l2_ratio", "span_l2_ratio"),
 )
 
 
@@ -144,10 +144,10 @@ def _caveats(counter: dict[str, Any], layers: pl.DataFrame, *, half: bool) -> It
             f"The counter reads half of the true share here (no sample above 50,"
             f" {counter['at_full_scale']} exactly there): values were doubled."
         )
-    if layers["footprint_l2_frac"].is_not_null().any():
+    if layers["footprint_l2_ratio"].is_not_null().any():
         yield (
             "Footprints count what markers state; where they state a sample of the blocks, the true"
-            " footprint is larger, and line_overfetch_frac and span_l2_frac tell its shape."
+            " footprint is larger, and line_overfetch_frac and span_l2_ratio tell its shape."
         )
     if layers["subsample"].any():
         yield "Some kernels are shorter than a sample: their value mixes with what ran beside them."

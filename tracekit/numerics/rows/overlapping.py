@@ -22,7 +22,7 @@ __all__ = [
     "counted",
     "followed",
     "reaching_over",
-    "rows_beside",
+    "overlapping_rows",
     "sides",
     "waited_since",
 ]
@@ -89,7 +89,7 @@ def counted(queue: UInt32, kind: UInt8, n_queues: int, n_kinds: int) -> Int64:
 
 
 @compiled(f"int64[::1]({_RO}, {_RO}, {_CODES}, ro(boolean[:, ::1]), {_RO}, {_RO})")
-def _rows_beside(
+def _overlapping_rows(
     s: Int64, e: Int64, queue: UInt32, kind: UInt8, chosen: Bool, us: Int64, ue: Int64
 ) -> Int64:
     found, n, at = np.empty(1024, np.int64), 0, 0
@@ -113,11 +113,11 @@ def _rows_beside(
 def _rows_beside_swept(
     s: Int64, e: Int64, queue: UInt32, kind: UInt8, chosen: Bool, windows: Intervals
 ) -> Int64:
-    return _rows_beside(s, e, queue, kind, np.ascontiguousarray(chosen), *windows)
+    return _overlapping_rows(s, e, queue, kind, np.ascontiguousarray(chosen), *windows)
 
 
 @accelerated(_rows_beside_swept)
-def rows_beside(
+def overlapping_rows(
     s: Int64, e: Int64, queue: UInt32, kind: UInt8, chosen: Bool, windows: Intervals
 ) -> Int64:
     """Return the chosen rows that share time with a union.

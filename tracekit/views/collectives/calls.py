@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import numbering, stacks
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.groups import BOUNDARIES, with_groups
@@ -24,7 +25,7 @@ from tracekit.views.nvtx.payloads import payloads
 from tracekit.views.nvtx.ranges import range_stacks, ranges
 
 __all__ = [
-    "FACTS",
+    "LAUNCH_FACTS",
     "call_of",
     "comm_kernels",
     "communicator_sizes",
@@ -279,18 +280,20 @@ def communicator_sizes(trace: Trace) -> pl.DataFrame:
 
 _NODE_HOPS = 8
 _NO_THREAD = -1
-FACTS = pl.Schema(
-    {
-        "what": pl.Categorical(),
-        "comm": pl.UInt64(),
-        "handle": pl.Int64(),
-        "call_bytes": pl.Int64(),
-        "call_dtype": pl.Categorical(),
-        "nranks": pl.Int64(),
-        "rank": pl.Int64(),
-        "fused_group": pl.Boolean(),
-        "told_by": pl.Categorical(),
-    }
+LAUNCH_FACTS = Table(
+    "launch_facts",
+    (
+        Column("what", pl.Categorical(), "", "operation, or GroupStart or GroupEnd"),
+        Column("comm", pl.UInt64, "", "the library's id of the communicator"),
+        Column("handle", pl.Int64, "", "the program's pointer"),
+        Column("call_bytes", pl.Int64, "bytes", "size as the call states it"),
+        Column("call_dtype", pl.Categorical(), "", "element type as the call states it"),
+        Column("nranks", pl.Int64, "", "ranks of it; null when not stated"),
+        Column("rank", pl.Int64, "", "rank as the call states it"),
+        Column("fused_group", pl.Boolean, "", "whether it carries several calls of one group"),
+        Column("stated_by", pl.Categorical(), "", "source of the size: payload, marker or range"),
+    ),
+    "what the host call of one communication kernel states",
 )
 _FIELDS = tuple(CALL[:-1])
 _NODE = ["report", "pid", "graph_node"]
@@ -319,7 +322,7 @@ def comm_kernels(trace: Trace) -> pl.DataFrame:
 
 
 @view
-def _asked_at(trace: Trace) -> pl.DataFrame:
+def _call_points(trace: Trace) -> pl.DataFrame:
     """Thread and time of the call: the launch, or for a graph kernel the capture of its node.
 
     Frame of thread Int64 (-1 without a launch) and t_ns Int64, a row a communication kernel.
@@ -376,11 +379,11 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
     is also believed when NCCL's ranges are absent.
 
     Returns:
-        Frame of `FACTS`, one row a row of `comm_kernels`; all null where no call is known.
-        ``told_by`` is "payload" when NCCL told the size, "marker" when the injector did, "range"
+        Frame of `LAUNCH_FACTS`, one row a row of `comm_kernels`; all null where no call is known.
+        ``stated_by`` is "payload" when NCCL told the size, "marker" when the injector did, "range"
         when only the operation is known.
     """
-    at = _asked_at(trace)
+    at = _call_points(trace)
     threads, times = at["thread"].to_numpy(), at["t_ns"].to_numpy()
     calls = host_calls(trace)
     nccl = _grouped(trace, call_of(calls, "nccl", threads, times))
@@ -388,7 +391,7 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
     both = nccl.hstack(marker.select(pl.all().name.prefix("m_")))
     told = pl.col("bytes").is_not_null()
     fused = pl.col("fused_group") | (pl.col("what").is_null() & pl.col("m_fused_group"))
-    return both.select(
+    found = both.select(
         pl.coalesce("what", "m_what").alias("what"),
         "comm",
         pl.col("m_handle").alias("handle"),
@@ -403,8 +406,9 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
         .then(pl.lit("marker", pl.Categorical))
         .when(pl.col("what").is_not_null())
         .then(pl.lit("range", pl.Categorical))
-        .alias("told_by"),
-    ).cast(FACTS)
+        .alias("stated_by"),
+    )
+    return LAUNCH_FACTS.select(found)
 
 
 def _grouped(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels import ApiKind, api_kind
+from tracekit.model.table import Column, Table
 from tracekit.numerics.rows.overlapping import NEVER
 from tracekit.numerics.threads import each
 from tracekit.trace import Trace, view
@@ -21,7 +22,7 @@ from tracekit.views.device.lanes import lanes
 from tracekit.views.keys import row_numbers
 from tracekit.views.launches.attribution import attribution
 
-__all__ = ["DEPENDENTS", "dependents", "host_waits", "most_felt"]
+__all__ = ["DEPENDENTS", "dependents", "host_waits", "longest_blocking"]
 
 JUST_AFTER_NS = 10_000
 """Work that begins within this after the end of a collective is taken to have waited for it."""
@@ -31,17 +32,22 @@ HOST_AFTER_NS = 20_000
 """A host call that waited returns within this after the end: the thread has to wake up."""
 _ALWAYS = np.iinfo(np.int64).min
 Int64 = NDArray[np.int64]
-DEPENDENTS = pl.Schema(
-    {
-        "activity": pl.UInt32(),
-        "instance": pl.UInt32(),
-        "rank_id": pl.UInt32(),
-        "waited_from_ns": pl.Int64(),
-        "wait_felt_ns": pl.Int64(),
-        "delay_felt_ns": pl.Int64(),
-    }
+DEPENDENTS = Table(
+    "dependents",
+    (
+        Column("activity", pl.UInt32, "", "row of `activity`"),
+        Column("instance", pl.UInt32, "", "number of the collective"),
+        Column("rank_id", pl.UInt32, "", "number of the rank in this run"),
+        Column(
+            "waited_from_ns", pl.Int64, "ns", "from when on something waited; null: nothing seen"
+        ),
+        Column("wait_blocking_ns", pl.Int64, "ns", "part of wait_ns that something waited through"),
+        Column(
+            "delay_blocking_ns", pl.Int64, "ns", "how long a dependent waited after the last start"
+        ),
+    ),
+    "what waited for one communication kernel",
 )
-"""Columns of `dependents`."""
 
 
 @view
@@ -74,8 +80,8 @@ def dependents(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of `DEPENDENTS`, one row a row of `collectives`, in its order. waited_from_ns: when
         the first dependent had nothing else to do, not before the kernel's own start; null when
-        nothing is seen to have waited. wait_felt_ns: part of the kernel's own waiting for late
-        ranks that a dependent waited through. delay_felt_ns: how long a dependent then still
+        nothing is seen to have waited. wait_blocking_ns: part of the kernel's own waiting for late
+        ranks that a dependent waited through. delay_blocking_ns: how long a dependent then still
         waited, from the latest start over the ranks to the end of the chain: the most that an
         earlier start could have won. instance: null when not matched across ranks.
     """
@@ -84,7 +90,7 @@ def dependents(trace: Trace) -> pl.DataFrame:
 
     number, processes = row_numbers(rows.select("gpu", "report", "pid"))
     if not processes.height:
-        return pl.DataFrame(schema=DEPENDENTS)
+        return DEPENDENTS.empty()
 
     def since(one: int) -> tuple[Int64, Int64]:
         gpu, report, pid = processes.row(one)
@@ -101,17 +107,17 @@ def dependents(trace: Trace) -> pl.DataFrame:
     waited = np.empty(rows.height, np.int64)
     for at, found in each(since, range(processes.height)):
         waited[at] = found
-    return _felt(rows, waited).select(list(DEPENDENTS)).cast(DEPENDENTS)
+    return DEPENDENTS.select(_blocking(rows, waited))
 
 
 @view
-def most_felt(trace: Trace) -> Int64:
-    """Return the delay_felt_ns of each matched collective, the most over its ranks.
+def longest_blocking(trace: Trace) -> Int64:
+    """Return the delay_blocking_ns of each matched collective, the most over its ranks.
 
     Returns:
         int64[instances], ns.
     """
-    members, delay = matching(trace).members, dependents(trace)["delay_felt_ns"].to_numpy()
+    members, delay = matching(trace).members, dependents(trace)["delay_blocking_ns"].to_numpy()
     first = firsts(members)
     if not first.size:
         return np.zeros(0, np.int64)
@@ -139,15 +145,15 @@ def _host_waited(calls: pl.DataFrame, end: Int64) -> Int64:
     return np.where(waited, begun[there], NEVER)
 
 
-def _felt(rows: pl.DataFrame, since: Int64) -> pl.DataFrame:
+def _blocking(rows: pl.DataFrame, since: Int64) -> pl.DataFrame:
     """Follow chains, and split what dependents waited through at the latest start."""
     start, end, late = (rows[c].to_numpy() for c in ("start_ns", "end_ns", "last_start_ns"))
     since, until = _chained(rows, since)
     began, known = np.maximum(since, start), since < end
     return rows.select("activity", "instance", "rank_id").with_columns(
         pl.Series("waited_from_ns", began).set(pl.Series(~known), None),
-        pl.Series("wait_felt_ns", np.where(known, np.maximum(late - began, 0), 0)),
-        pl.Series("delay_felt_ns", np.where(known, until - np.maximum(since, late), 0)),
+        pl.Series("wait_blocking_ns", np.where(known, np.maximum(late - began, 0), 0)),
+        pl.Series("delay_blocking_ns", np.where(known, until - np.maximum(since, late), 0)),
     )
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import polars as pl
 
+from tracekit.model.table import Column, Table
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.calls import host_calls
 from tracekit.views.collectives.kernels import collectives
@@ -19,56 +20,58 @@ from tracekit.views.overview.totals import overview
 
 __all__ = [
     "FACTS",
-    "RAW",
+    "RAW_DURATIONS",
     "CollectiveCounts",
     "collective_counts",
     "comm_facts",
     "raw_durations",
 ]
 
-FACTS = pl.Schema(
-    {
-        "n_comm_kernels": pl.Int64(),
-        "n_ranks": pl.Int64(),
-        "n_reports": pl.Int64(),
-        "n_host_calls": pl.Int64(),
-        "n_in_graph": pl.Int64(),
-        "n_without_launch": pl.Int64(),
-        "n_op_conflicts": pl.Int64(),
-        "n_fused_groups": pl.Int64(),
-        "n_unsized": pl.Int64(),
-        "n_zero_len": pl.Int64(),
-        "n_blobs": pl.Int64(),
-        "n_undecodable": pl.Int64(),
-        "has_nccl_ranges": pl.Boolean(),
-        "has_dram": pl.Boolean(),
-        "has_link": pl.Boolean(),
-        "has_steps": pl.Boolean(),
-        "n_shared_gpus": pl.Int64(),
-        "span_ns": pl.Int64(),
-        "busy_ns": pl.Int64(),
-        "comm_ns": pl.Int64(),
-        "opaque_ns": pl.Int64(),
-        "unclassified_frac": pl.Float64(),
-        "mad_ns": pl.Float64(),
-        "link_peak_gbps": pl.Float64(),
-    }
+FACTS = Table(
+    "facts",
+    (
+        Column("n_comm_kernels", pl.Int64, "", "communication kernels"),
+        Column("n_ranks", pl.Int64, "", "ranks that were recorded"),
+        Column("n_reports", pl.Int64, "", "reports"),
+        Column("n_host_calls", pl.Int64, "", "host calls of collectives; graph replays need none"),
+        Column("n_in_graph", pl.Int64, "", "communication kernels of CUDA graphs"),
+        Column("n_without_launch", pl.Int64, "", "communication kernels without a recorded launch"),
+        Column("n_op_conflicts", pl.Int64, "", "kernels whose name and call disagree"),
+        Column("n_fused_groups", pl.Int64, "", "group calls that ran as one kernel"),
+        Column("n_unsized", pl.Int64, "", "communication kernels of unknown message size"),
+        Column("n_zero_len", pl.Int64, "", "rows of no length, dropped"),
+        Column("n_blobs", pl.Int64, "", "NVTX payloads in the export"),
+        Column("n_undecodable", pl.Int64, "", "payloads that no known layout fits"),
+        Column("has_nccl_ranges", pl.Boolean, "", "whether NCCL's NVTX ranges were recorded"),
+        Column("has_dram", pl.Boolean, "", "whether DRAM was sampled"),
+        Column("has_link", pl.Boolean, "", "whether NVLink was sampled"),
+        Column("has_steps", pl.Boolean, "", "whether steps were found"),
+        Column("n_shared_gpus", pl.Int64, "", "GPUs that several processes used"),
+        Column("span_ns", pl.Int64, "ns", "first to last device work"),
+        Column("busy_ns", pl.Int64, "ns", "union of device work, summed over GPUs"),
+        Column("comm_ns", pl.Int64, "ns", "union of communication, summed over GPUs"),
+        Column("opaque_ns", pl.Int64, "ns", "device time inside opaque CUDA graphs"),
+        Column("unclassified_frac", pl.Float64, "1", "share of kernel time without a class"),
+        Column("mad_ns", pl.Float64, "ns", "error of the clock alignment"),
+        Column("link_peak_gbps", pl.Float64, "GB/s", "peak of the GPU link in one direction"),
+    ),
+    "what the recording states about communication; one row",
 )
-"""Columns of `comm_facts`."""
-RAW = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "bytes": pl.Int64(),
-        "rank_id": pl.UInt32(),
-        "beside_work": pl.Boolean(),
-        "n": pl.Int64(),
-        "min_ns": pl.Int64(),
-        "median_ns": pl.Float64(),
-        "max_ns": pl.Int64(),
-    }
+RAW_DURATIONS = Table(
+    "raw_durations",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("bytes", pl.Int64, "bytes", "whole message; null when unknown"),
+        Column("rank_id", pl.UInt32, "", "number of the rank in this run"),
+        Column("overlapped", pl.Boolean, "", "whether other work covered at least half of it"),
+        Column("n", pl.Int64, "", "kernels"),
+        Column("min_ns", pl.Int64, "ns", "shortest"),
+        Column("median_ns", pl.Float64, "ns", "median"),
+        Column("max_ns", pl.Int64, "ns", "longest"),
+    ),
+    "kernel durations, waiting included",
 )
-"""Columns of `raw_durations`."""
 HALF = 0.5
 
 
@@ -155,7 +158,7 @@ def comm_facts(trace: Trace) -> pl.DataFrame:
         "mad_ns": max((a.mad_ns or 0.0 for a in trace.alignment), default=0.0) if aligned else None,
         "link_peak_gbps": peaks.pop() if len(peaks) == 1 else None,
     }
-    return pl.DataFrame([found], schema=FACTS)
+    return pl.DataFrame([found], schema=FACTS.schema)
 
 
 def _link_peak(trace: Trace, gpu: int) -> float | None:
@@ -168,15 +171,15 @@ def raw_durations(trace: Trace) -> pl.DataFrame:
     """Return durations of communication kernels as recorded: transfer and waiting together.
 
     Returns:
-        Frame of `RAW`, sorted by its keys; beside_work when other work covered at least half.
+        Frame of `RAW_DURATIONS`, sorted by its keys.
     """
     columns = ["comm", "op", "bytes", "rank_id", "start_ns", "end_ns"]
     overlap = comm_overlap(trace).kernels["overlap_frac"]
     rows = collectives(trace).select(*columns, overlap)
     length = pl.col("end_ns") - pl.col("start_ns")
-    by = ["comm", "op", "bytes", "rank_id", "beside_work"]
+    by = ["comm", "op", "bytes", "rank_id", "overlapped"]
     found = (
-        rows.with_columns((pl.col("overlap_frac") >= HALF).alias("beside_work"))
+        rows.with_columns((pl.col("overlap_frac") >= HALF).alias("overlapped"))
         .group_by(by)
         .agg(
             pl.len().alias("n"),
@@ -185,4 +188,4 @@ def raw_durations(trace: Trace) -> pl.DataFrame:
             length.max().alias("max_ns"),
         )
     )
-    return found.select(list(RAW)).cast(RAW).sort(by, nulls_last=True)
+    return RAW_DURATIONS.select(found).sort(by, nulls_last=True)

@@ -7,6 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels import classify
+from tracekit.model.table import Column, Table
 from tracekit.numerics.numbering import ordered
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.calls import comm_kernels, communicator_sizes, launch_facts
@@ -29,39 +30,51 @@ SYNCHRONOUS_OPS = ("AllReduce", "AllGather", "ReduceScatter", "AlltoAll", "Barri
 """Operations that no rank can finish before the last rank has begun."""
 _MADE_OF_SENDS = ("AlltoAll", "Gather", "Scatter")
 POINT_TO_POINT = ("Send", "Recv", "SendRecv")
-COLLECTIVES = pl.Schema(
-    {
-        "activity": pl.UInt32(),
-        "report": pl.UInt16(),
-        "gpu": pl.Int16(),
-        "pid": pl.UInt32(),
-        "rank_id": pl.UInt32(),
-        "rank": pl.Int64(),
-        "context": pl.Int64(),
-        "stream": pl.Int64(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "op": pl.Categorical(),
-        "op_conflict": pl.Boolean(),
-        "comm": pl.Categorical(),
-        "comm_known": pl.Boolean(),
-        "bytes": pl.Int64(),
-        "dtype": pl.Categorical(),
-        "nranks": pl.Int64(),
-        "nranks_at_least": pl.Int64(),
-        "name_key": pl.UInt32(),
-        "name": pl.Categorical(),
-        "grid": pl.Categorical(),
-        "fused": pl.Boolean(),
-        "launch_start_ns": pl.Int64(),
-        "in_graph": pl.Boolean(),
-        "fused_group": pl.Boolean(),
-        "provenance": pl.Float64(),
-        "seq": pl.UInt32(),
-        "step": pl.UInt32(),
-    }
+COLLECTIVES = Table(
+    "collectives",
+    (
+        Column("activity", pl.UInt32, "", "row of `activity`"),
+        Column("report", pl.UInt16, "", "report"),
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("pid", pl.UInt32, "", "process"),
+        Column("rank_id", pl.UInt32, "", "number of the rank in this run"),
+        Column("rank", pl.Int64, "", "rank in words"),
+        Column("context", pl.Int64, "", "CUDA context"),
+        Column("stream", pl.Int64, "", "stream"),
+        Column("start_ns", pl.Int64, "ns", "start"),
+        Column("end_ns", pl.Int64, "ns", "end"),
+        Column("op", pl.Categorical(), "", "operation; null when nothing states it"),
+        Column("op_conflict", pl.Boolean, "", "whether name and call disagree"),
+        Column("comm", pl.Categorical(), "", "communicator: its id, or ~family#k where unknown"),
+        Column("comm_known", pl.Boolean, "", "whether the id is the library's own"),
+        Column("bytes", pl.Int64, "bytes", "whole message; null when unknown"),
+        Column("dtype", pl.Categorical(), "", "element type"),
+        Column("nranks", pl.Int64, "", "ranks of it; null when not stated"),
+        Column("nranks_at_least", pl.Int64, "", "ranks of the communicator, or those seen"),
+        Column("name_key", pl.UInt32, "", "key of the name in `kernel_names`"),
+        Column("name", pl.Categorical(), "", "kernel name, or kind of copy"),
+        Column("grid", pl.Categorical(), "", "grid of the kernel"),
+        Column("fused", pl.Boolean, "", "whether the kernel also does other work"),
+        Column("launch_start_ns", pl.Int64, "ns", "start of the launching call; null: unknown"),
+        Column("in_graph", pl.Boolean, "", "whether it ran inside a CUDA graph"),
+        Column("fused_group", pl.Boolean, "", "whether it carries several calls of one group"),
+        Column("provenance", pl.Float64, "", "confidence in source of size and operation, 0..1"),
+        Column("seq", pl.UInt32, "", "position among those of its rank and communicator"),
+        Column("step", pl.UInt32, "", "step; null outside of steps"),
+    ),
+    "one communication kernel",
 )
-"""Columns of `collectives`."""
+PEER_COPIES = Table(
+    "peer_copies",
+    (
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("n", pl.UInt32, "", "copies"),
+        Column("bytes", pl.Int64, "bytes", "bytes copied"),
+        Column("time_ns", pl.Int64, "ns", "sum of lengths"),
+        Column("bytes_per_s", pl.Float64, "B/s", "bytes over time"),
+    ),
+    "copies between GPUs on one GPU",
+)
 _PROVENANCE = {"payload": 1.0, "marker": 1.0, "range": 0.6}
 _BY_NAME, _AT_LEAST = 0.6, 0.8
 
@@ -106,7 +119,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
     """
     rows = comm_kernels(trace)
     if rows.is_empty():
-        return pl.DataFrame(schema=COLLECTIVES)
+        return COLLECTIVES.empty()
     rows = rows.hstack(launch_facts(trace))
     rows = rows.hstack(looked_up(rows, _name_facts(rows), ["name_key"]))
     rows = rows.with_columns(
@@ -119,7 +132,7 @@ def collectives(trace: Trace) -> pl.DataFrame:
     rows = rows.drop("op").rename({"_op": "op"})
     inits = communicator_sizes(trace)
     rows = _with_grid(trace, _with_communicator(rows, inits))
-    return _in_sequence(_with_sizes(rows)).cast(COLLECTIVES)
+    return COLLECTIVES.select(_in_sequence(_with_sizes(rows)))
 
 
 def _name_facts(rows: pl.DataFrame) -> pl.DataFrame:
@@ -209,9 +222,9 @@ def _with_sizes(rows: pl.DataFrame) -> pl.DataFrame:
     """The whole message, from the ranks of the communicator where the size is per rank."""
     rows = rows.with_columns(pl.col("nranks").max().over("comm"))
     at_least = pl.max_horizontal("nranks", pl.col("rank_id").n_unique().over("comm"))
-    per_rank = pl.col("op").is_in(PER_RANK_OPS) & (pl.col("told_by") == "payload")
+    per_rank = pl.col("op").is_in(PER_RANK_OPS) & (pl.col("stated_by") == "payload")
     factor = pl.when(per_rank.fill_null(value=False)).then(at_least).otherwise(1)
-    provenance = pl.col("told_by").replace_strict(
+    provenance = pl.col("stated_by").replace_strict(
         _PROVENANCE, default=_BY_NAME, return_dtype=pl.Float64
     )
     known = pl.col("nranks").is_not_null()
@@ -263,11 +276,11 @@ def _in_sequence(rows: pl.DataFrame) -> pl.DataFrame:
     launch = rows["launch_start_ns"].fill_null(0).to_numpy()
     time = np.where(incomplete[number], start, launch)
     order = ordered(number, (time, start, rows["activity"].to_numpy().astype(np.int64)))
-    columns = [name for name in COLLECTIVES if name != "seq"]
+    columns = [c.name for c in COLLECTIVES.columns if c.name != "seq"]
     rows = rows.select(columns) if order is None else rows.select(columns)[order]
     count = np.bincount(number, minlength=n)
     seq = np.arange(number.size) - np.repeat(np.cumsum(count) - count, count)
-    return rows.with_columns(pl.Series("seq", seq, pl.UInt32)).select(list(COLLECTIVES))
+    return rows.with_columns(pl.Series("seq", seq, pl.UInt32))
 
 
 def _of_communicator(rows: pl.DataFrame) -> tuple[NDArray[np.uint32], int]:
@@ -286,7 +299,7 @@ def peer_copies(trace: Trace) -> pl.DataFrame:
     """Return the copies between GPUs, which are communication without a kernel.
 
     Returns:
-        Frame of gpu Int16, n UInt32, bytes Int64, time_ns Int64, bytes_per_s Float64; by gpu.
+        Frame of `PEER_COPIES`, by gpu.
     """
     copies = activity(trace).filter(pl.col("kind") == "memcpy PtoP")
     copies = copies.with_columns(trace.frame("memcpy")["bytes"][copies["row"]])
@@ -294,6 +307,5 @@ def peer_copies(trace: Trace) -> pl.DataFrame:
     totals = copies.group_by("gpu").agg(
         pl.len().alias("n"), pl.col("bytes").sum(), length.alias("time_ns")
     )
-    return totals.sort("gpu").with_columns(
-        (pl.col("bytes") / pl.col("time_ns") * 1e9).alias("bytes_per_s")
-    )
+    rate = (pl.col("bytes") / pl.col("time_ns") * 1e9).alias("bytes_per_s")
+    return PEER_COPIES.select(totals.sort("gpu").with_columns(rate))

@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.inputs import Alignment
+from tracekit.model.table import Column, Table
 from tracekit.numerics.clocks import best_shift
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.kernels import (
@@ -24,7 +25,7 @@ from tracekit.views.collectives.kernels import (
 from tracekit.views.keys import row_numbers
 
 __all__ = [
-    "MEMBER",
+    "MEMBERS",
     "READ",
     "STATUS",
     "Matching",
@@ -76,16 +77,17 @@ _OF_COLLECTIVE = [
     "step",
     "provenance",
 ]
-MEMBER = pl.Schema(
-    {
-        "instance": pl.UInt32(),
-        "row": pl.UInt32(),
-        **{name: COLLECTIVES[name] for name in _OF_COLLECTIVE},
-        "wait_ns": pl.Int64(),
-        "xfer_ns": pl.Int64(),
-    }
+MEMBERS = Table(
+    "members",
+    (
+        Column("instance", pl.UInt32, "", "number of the collective"),
+        Column("row", pl.UInt32, "", "row of `collectives`"),
+        *map(COLLECTIVES.column, _OF_COLLECTIVE),
+        Column("wait_ns", pl.Int64, "ns", "latest start - own start"),
+        Column("xfer_ns", pl.Int64, "ns", "own end - latest start"),
+    ),
+    "one communication kernel of a matched collective",
 )
-"""Columns of `Matching.members`."""
 
 
 def communicators(trace: Trace, rows: pl.DataFrame) -> list[tuple[str, pl.DataFrame]]:
@@ -133,7 +135,7 @@ def match_one(trace: Trace, group: pl.DataFrame) -> tuple[pl.DataFrame, dict[str
         group: Its kernels, by rank.
 
     Returns:
-        Frame of `MEMBER`, instances numbered from 0, and what is known of the communicator.
+        Frame of `MEMBERS`, instances numbered from 0, and what is known of the communicator.
     """
     ranks = group.partition_by("rank_id", maintain_order=True)
     clock, mad_ns = _clock(trace, group)
@@ -151,7 +153,7 @@ def match_one(trace: Trace, group: pl.DataFrame) -> tuple[pl.DataFrame, dict[str
         "mad_ns": mad_ns,
         "provenance": group["provenance"].min(),
     }
-    none = pl.DataFrame(schema=MEMBER)
+    none = MEMBERS.empty()
     if len(ranks) < 2:
         return none, about | {"status": "one rank"}
     if clock == 0:
@@ -177,7 +179,7 @@ def _judged(
 ) -> tuple[pl.DataFrame, dict[str, object]]:
     n = len(together)
     if n == 0:
-        return pl.DataFrame(schema=MEMBER), about | {"status": "operations differ"}
+        return MEMBERS.empty(), about | {"status": "operations differ"}
     start, end = (group[c].to_numpy()[together] for c in ("start_ns", "end_ns"))
     latest = start.max(axis=1)
     synchronous = pl.col("op").fill_null("AllReduce").is_in(SYNCHRONOUS_OPS)
@@ -187,7 +189,7 @@ def _judged(
     out_of_step = faults > (1 - IN_STEP_FRAC) * n
     if out_of_step and not about["comm_known"]:
         status = {"status": "not in step", "n_clock_faults": faults}
-        return pl.DataFrame(schema=MEMBER), about | status
+        return MEMBERS.empty(), about | status
     wait = latest[:, None] - start
     # Differences that the clocks cannot resolve are zero.
     wait[wait < _MADS * mad_ns] = 0
@@ -241,44 +243,48 @@ def _together(ranks: list[pl.DataFrame]) -> Rows | None:
     return np.arange(max(starts), min(ends), dtype=np.int64)[:, None] + np.array(zero, np.int64)
 
 
-INSTANCE = pl.Schema(
-    {
-        "instance": pl.UInt32(),
-        "comm": pl.String(),
-        "op": pl.String(),
-        "bytes": pl.Int64(),
-        "dtype": pl.String(),
-        "name": pl.String(),
-        "grid": pl.String(),
-        "nranks_at_least": pl.Int64(),
-        "n_seen": pl.UInt32(),
-        "first_start_ns": pl.Int64(),
-        "last_start_ns": pl.Int64(),
-        "last_end_ns": pl.Int64(),
-        "transfer_ns": pl.Int64(),
-        "skew_ns": pl.Int64(),
-        "late_rank_id": pl.UInt32(),
-        "clock_fault": pl.Boolean(),
-        "in_graph": pl.Boolean(),
-        "step": pl.UInt32(),
-        "provenance": pl.Float64(),
-    }
+INSTANCES = Table(
+    "instances",
+    (
+        Column("instance", pl.UInt32, "", "number of the collective"),
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("bytes", pl.Int64, "bytes", "whole message; null when unknown"),
+        Column("dtype", pl.String, "", "element type"),
+        Column("name", pl.String, "", "kernel name, or kind of copy"),
+        Column("grid", pl.String, "", "grid of the kernel"),
+        Column("nranks_at_least", pl.Int64, "", "ranks of the communicator, or those seen"),
+        Column("n_seen", pl.UInt32, "", "ranks that were recorded"),
+        Column("first_start_ns", pl.Int64, "ns", "first start over the ranks"),
+        Column("last_start_ns", pl.Int64, "ns", "latest start over the ranks"),
+        Column("last_end_ns", pl.Int64, "ns", "last end over the ranks"),
+        Column("transfer_ns", pl.Int64, "ns", "last end - latest start"),
+        Column("skew_ns", pl.Int64, "ns", "latest start - first start"),
+        Column("late_rank_id", pl.UInt32, "", "rank that came last"),
+        Column("clock_fault", pl.Boolean, "", "whether a rank left before the last one came"),
+        Column("in_graph", pl.Boolean, "", "whether it ran inside a CUDA graph"),
+        Column("step", pl.UInt32, "", "step; null outside of steps"),
+        Column("provenance", pl.Float64, "", "confidence in source of size and operation, 0..1"),
+    ),
+    "one collective, matched across its ranks",
 )
-COMMUNICATOR = pl.Schema(
-    {
-        "comm": pl.String(),
-        "comm_known": pl.Boolean(),
-        "status": STATUS,
-        "n_ranks": pl.Int64(),
-        "nranks": pl.Int64(),
-        "n_kernels": pl.Int64(),
-        "n_matched": pl.Int64(),
-        "n_mismatched": pl.Int64(),
-        "n_clock_faults": pl.Int64(),
-        "clock": pl.Float64(),
-        "mad_ns": pl.Float64(),
-        "provenance": pl.Float64(),
-    }
+COMMUNICATORS = Table(
+    "communicators",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("comm_known", pl.Boolean, "", "whether the id is the library's own"),
+        Column("status", STATUS, "", "whether ranks could be matched"),
+        Column("n_ranks", pl.Int64, "", "ranks that were recorded"),
+        Column("nranks", pl.Int64, "", "ranks of it; null when not stated"),
+        Column("n_kernels", pl.Int64, "", "communication kernels of it"),
+        Column("n_matched", pl.Int64, "", "collectives matched across ranks"),
+        Column("n_mismatched", pl.Int64, "", "collectives that differ between ranks; not used"),
+        Column("n_clock_faults", pl.Int64, "", "collectives left before the last rank came"),
+        Column("clock", pl.Float64, "", "confidence in a common clock, 0..1"),
+        Column("mad_ns", pl.Float64, "ns", "error of the clock alignment"),
+        Column("provenance", pl.Float64, "", "confidence in source of size and operation, 0..1"),
+    ),
+    "one communicator and its matching",
 )
 
 
@@ -286,7 +292,7 @@ class Matching(NamedTuple):
     """Collectives matched across ranks.
 
     Attributes:
-        members: Frame of `MEMBER`, the kernels that belong to a matched collective: row (in
+        members: Frame of `MEMBERS`, the kernels that belong to a matched collective: row (in
             `collectives`), wait_ns (latest start - own start) and xfer_ns (own end - latest start,
             at least 0); sorted by instance, rank_id.
         communicators: One row a communicator, sorted by it: comm, comm_known, status `STATUS`,
@@ -304,14 +310,14 @@ def matching(trace: Trace) -> Matching:
     """Match the collectives of every communicator across its ranks."""
     rows = collectives(trace).select(READ).with_row_index("row")
     rows = rows.filter(~pl.col("op").is_in(POINT_TO_POINT).fill_null(value=False))
-    parts, about_each = [pl.DataFrame(schema=MEMBER)], []
+    parts, about_each = [MEMBERS.empty()], []
     base = 0
     for comm, group in communicators(trace, rows):
         found, about = match_one(trace, group)
-        parts.append(found.with_columns(pl.col("instance") + base).select(list(MEMBER)))
+        parts.append(found.with_columns(pl.col("instance") + base).select(MEMBERS.schema.names()))
         base += int(str(about["n_matched"]))
         about_each.append({"comm": comm, **about})
-    return Matching(pl.concat(parts), pl.DataFrame(about_each, schema=COMMUNICATOR))
+    return Matching(pl.concat(parts), pl.DataFrame(about_each, schema=COMMUNICATORS.schema))
 
 
 @view
@@ -319,7 +325,7 @@ def instances(trace: Trace) -> pl.DataFrame:
     """Return one row per collective that was matched across its ranks.
 
     Returns:
-        Frame of `INSTANCE`, sorted by instance. ``transfer_ns`` is last end - latest start (at
+        Frame of `INSTANCES`, sorted by instance. ``transfer_ns`` is last end - latest start (at
         least 0), ``skew_ns`` latest - first start, 0 below three times the error of the clocks;
         ``step`` is that of the lowest rank that has one.
     """
@@ -329,7 +335,7 @@ def instances(trace: Trace) -> pl.DataFrame:
     )
     first = firsts(rows)
     if first.size == 0:
-        return pl.DataFrame(schema=INSTANCE)
+        return INSTANCES.empty()
     latest, last_end = np.maximum.reduceat(start, first), np.maximum.reduceat(end, first)
     # Ranks ascend, so that of several latest ones the last stays.
     last = np.flatnonzero(start == latest[instance])
@@ -351,7 +357,7 @@ def instances(trace: Trace) -> pl.DataFrame:
         clock_fault=latest > np.minimum.reduceat(end, first),
         provenance=np.minimum.reduceat(rows["provenance"].to_numpy(), first),
     )
-    return found.select(list(INSTANCE)).cast(INSTANCE)
+    return INSTANCES.select(found)
 
 
 def _first_known(column: pl.Series, instance: NDArray[np.uint32], n: int) -> pl.Series:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import intervals
 from tracekit.numerics.sweeps import BEFORE_ALL
 from tracekit.numerics.threads import each
@@ -25,9 +26,9 @@ __all__ = [
     "MIN_LAG_NS",
     "CommOverlap",
     "comm_overlap",
-    "company_of",
     "contention_cases",
     "merged",
+    "other_streams",
     "queued_kernels",
 ]
 
@@ -41,27 +42,35 @@ Bool: TypeAlias = NDArray[np.bool_]
 Int64: TypeAlias = NDArray[np.int64]
 _LANE = ["gpu", "pid", "stream"]
 _NO_LAG = -1
-KERNELS = pl.Schema(
-    {
-        "activity": pl.UInt32(),
-        "window_start_ns": pl.Int64(),
-        "overlap_ns": pl.Int64(),
-        "overlap_frac": pl.Float64(),
-        "ready_ns": pl.Int64(),
-        "lag_ns": pl.Int64(),
-        "queued_ns": pl.Int64(),
-    }
+OVERLAPS = Table(
+    "overlaps",
+    (
+        Column("activity", pl.UInt32, "", "row of `activity`"),
+        Column("window_start_ns", pl.Int64, "ns", "start of the transfer"),
+        Column("overlap_ns", pl.Int64, "ns", "time that other work overlaps"),
+        Column("overlap_frac", pl.Float64, "1", "share of the transfer that other work overlaps"),
+        Column("ready_ns", pl.Int64, "ns", "when it could have started"),
+        Column("lag_ns", pl.Int64, "ns", "start - ready"),
+        Column("queued_ns", pl.Int64, "ns", "time from ready to start, summed over collectives"),
+    ),
+    "other work that overlaps one communication kernel",
 )
-"""Columns of `CommOverlap.kernels`."""
-BY_KIND = pl.Schema({"row": pl.UInt32(), "kind": WORK_KIND, "overlap_ns": pl.Int64()})
-"""Columns of `CommOverlap.by_kind`."""
+BY_KIND = Table(
+    "by_kind",
+    (
+        Column("row", pl.UInt32, "", "row of `collectives`"),
+        Column("kind", WORK_KIND, "", "class of work"),
+        Column("overlap_ns", pl.Int64, "ns", "time that work of this kind overlaps"),
+    ),
+    "work of one kind that overlaps one communication kernel",
+)
 
 
 class CommOverlap(NamedTuple):
     """Overlap of communication kernels with other work of their GPU.
 
     Attributes:
-        kernels: Frame of `KERNELS`, one row a row of `collectives`, in its order: window_start_ns
+        kernels: Frame of `OVERLAPS`, one row a row of `collectives`, in its order: window_start_ns
             (latest start over the ranks where they are matched, else own start),
             overlap_ns Int64 (of the window, any other work on another stream), overlap_frac
             Float64, ready_ns Int64 (launched and previous work of its stream done; null without a
@@ -107,8 +116,8 @@ def comm_overlap(trace: Trace) -> CommOverlap:
         gpu, pid, stream = streams.row(one)
         lane, at = work[gpu], np.flatnonzero(number == one)
         others, held = lane.not_on(pid, stream), at[late[at]]
-        overlap, kinds = lane.shares_beside((window[at], end[at]), others)
-        queued = lane.time_beside((ready[held], start[held]), others) if held.size else held
+        overlap, kinds = lane.overlap_by_kind((window[at], end[at]), others)
+        queued = lane.overlap_time((ready[held], start[held]), others) if held.size else held
         return _Measured(at, overlap, kinds, held, queued)
 
     found = each(measured, range(streams.height))
@@ -125,7 +134,7 @@ def comm_overlap(trace: Trace) -> CommOverlap:
         pl.Series("lag_ns", lag).set(unknown, None),
         pl.Series("queued_ns", queued).set(pl.Series(~late), None),
     )
-    return CommOverlap(kernels.cast(KERNELS), _by_kind(found))
+    return CommOverlap(OVERLAPS.select(kernels), _by_kind(found))
 
 
 def _by_kind(found: list[_Measured]) -> pl.DataFrame:
@@ -138,7 +147,7 @@ def _by_kind(found: list[_Measured]) -> pl.DataFrame:
             kinds.append(np.full(own.size, code[kind], np.uint32))
             shared.append(ns[own])
     if not rows:
-        return BY_KIND.to_frame()
+        return BY_KIND.empty()
     every = pl.Series("kind", WORK_KIND.categories, WORK_KIND)
     row = pl.Series("row", np.concatenate(rows), pl.UInt32)
     kind_of = every.gather(np.concatenate(kinds))
@@ -161,7 +170,7 @@ def queued_kernels(trace: Trace) -> pl.DataFrame:
     )
 
 
-def company_of(work: pl.DataFrame, group: pl.DataFrame) -> pl.DataFrame:
+def other_streams(work: pl.DataFrame, group: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of `work` on the GPU of `group` that are not on its stream.
 
     Args:

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.ncu import SHAPE
+from tracekit.model.table import Column, Table
 from tracekit.numerics import intervals, numbering
 from tracekit.numerics.bootstrap import MIN_EACH, lost, median_ratio
 from tracekit.numerics.excess import assign_excess
@@ -25,23 +26,24 @@ from tracekit.views.device.kernels import kernel_names, shapes
 from tracekit.views.device.lanes import COMM_KINDS, Lanes, lanes
 from tracekit.views.keys import row_numbers
 
-__all__ = ["ATTRIBUTION", "INSIDE_FRAC", "SLOWED", "excess_attribution", "slowed_compute"]
+__all__ = ["ATTRIBUTION", "INSIDE_FRAC", "SLOWED_COMPUTE", "excess_attribution", "slowed_compute"]
 
 _PAIR = ["comm", "op", "mechanism"]
-ATTRIBUTION = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "mechanism": pl.String(),
-        "gpu": pl.Int16(),
-        "corunner": pl.String(),
-        "kind": pl.String(),
-        "n": pl.Int64(),
-        "excess_ns": pl.Float64(),
-        "excess_frac": pl.Float64(),
-    }
+ATTRIBUTION = Table(
+    "attribution",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("mechanism", pl.String, "", "bandwidth (DRAM), link, SM/scheduling or unknown"),
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("corunner", pl.String, "", "overlapping work: kernel name, or kind of copy"),
+        Column("kind", pl.String, "", "class of work"),
+        Column("n", pl.Int64, "", "executions that share time with it"),
+        Column("excess_ns", pl.Float64, "ns", "lost time attributed to it"),
+        Column("excess_frac", pl.Float64, "1", "share of the mechanism's excess"),
+    ),
+    "overlapping work to which lost time is attributed",
 )
-"""Columns of `excess_attribution`."""
 
 
 @view
@@ -58,7 +60,7 @@ def excess_attribution(trace: Trace) -> pl.DataFrame:
     """
     slowed = contention_excess(trace).drop_nulls("excess_ns")
     if slowed.is_empty():
-        return pl.DataFrame(schema=ATTRIBUTION)
+        return ATTRIBUTION.empty()
     pairs = slowed.select(_PAIR).unique(maintain_order=True).with_row_index("pair")
     slowed = slowed.join(pairs, on=_PAIR, how="left", nulls_equal=True, maintain_order="left")
     rows = _with_windows(trace, slowed)
@@ -80,9 +82,9 @@ def excess_attribution(trace: Trace) -> pl.DataFrame:
         pl.coalesce("corunner", pl.col("kind").cast(pl.String)).alias("corunner")
     )
     shares = pl.col("excess_ns") / pl.col("excess_ns").sum().over(_PAIR)
-    found = found.with_columns(shares.alias("excess_frac")).select(list(ATTRIBUTION))
+    found = ATTRIBUTION.select(found.with_columns(shares.alias("excess_frac")))
     order = [*_PAIR, "excess_ns", "gpu", "corunner"]
-    return found.cast(ATTRIBUTION).sort(order, descending=[False] * 3 + [True] + [False] * 2)
+    return found.sort(order, descending=[False] * 3 + [True] + [False] * 2)
 
 
 def _with_windows(trace: Trace, slowed: pl.DataFrame) -> pl.DataFrame:
@@ -115,7 +117,7 @@ def _assigned(rows: pl.DataFrame, lane: Lanes, work: pl.DataFrame) -> list[pl.Da
     parts = []
     for own in rows.partition_by("pair", maintain_order=True):
         start, end, excess = (own[c].to_numpy() for c in ("window_start_ns", "end_ns", "excess_ns"))
-        other = lane.rows_beside(intervals.union(start, end))
+        other = lane.overlapping_rows(intervals.union(start, end))
         given, weight = assign_excess(start, end, excess, lane.start[other], lane.end[other])
         at = np.flatnonzero(weight > 0)
         shared = work[(lane.first + other[at]).astype(np.uint32)]
@@ -134,25 +136,26 @@ _MOST_PACKED = 1 << 62
 _LOOKED_AT_ONCE = 1 << 16
 _SHARES = ALONE_FRAC, INSIDE_FRAC
 _LIKE = ["name_key", "kind", *SHAPE, "bytes"]
-SLOWED = pl.Schema(
-    {
-        "name": pl.String(),
-        "kind": pl.String(),
-        "grid": pl.String(),
-        "block": pl.String(),
-        "bytes": pl.Int64(),
-        "n_outside": pl.Int64(),
-        "n_inside": pl.Int64(),
-        "outside_ns": pl.Float64(),
-        "inside_ns": pl.Float64(),
-        "slowdown_ratio": pl.Float64(),
-        "slowdown_lo_ratio": pl.Float64(),
-        "slowdown_hi_ratio": pl.Float64(),
-        "excess_ns": pl.Int64(),
-        "hidden_ns": pl.Int64(),
-    }
+SLOWED_COMPUTE = Table(
+    "slowed_compute",
+    (
+        Column("name", pl.String, "", "kernel name, or kind of copy"),
+        Column("kind", pl.String, "", "class of work"),
+        Column("grid", pl.String, "", "grid of the kernel"),
+        Column("block", pl.String, "", "block of the kernel"),
+        Column("bytes", pl.Int64, "bytes", "size of a copy; null for kernels"),
+        Column("n_outside", pl.Int64, "", "executions outside of collectives"),
+        Column("n_inside", pl.Int64, "", "executions inside"),
+        Column("outside_ns", pl.Float64, "ns", "median duration outside"),
+        Column("inside_ns", pl.Float64, "ns", "median duration inside"),
+        Column("slowdown_ratio", pl.Float64, "x", "overlapped over alone, medians"),
+        Column("slowdown_lo_ratio", pl.Float64, "x", "lower end of its 95% bootstrap interval"),
+        Column("slowdown_hi_ratio", pl.Float64, "x", "upper end"),
+        Column("excess_ns", pl.Int64, "ns", "above the median outside, summed, mean over GPUs"),
+        Column("hidden_ns", pl.Int64, "ns", "communication hidden by it, mean over GPUs"),
+    ),
+    "like work inside collectives, against outside",
 )
-"""Columns of `slowed_compute`."""
 
 
 @view
@@ -163,13 +166,13 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
     size, with at least five executions on either side.
 
     Returns:
-        Frame of `SLOWED`, most excess first. ``excess_ns`` is the time above the median outside,
-        summed, mean over GPUs; ``hidden_ns`` likewise the communication time that ran meanwhile,
-        which would have been exposed without the overlap.
+        Frame of `SLOWED_COMPUTE`, most excess first. ``excess_ns`` is the time above the median
+        outside, summed, mean over GPUs; ``hidden_ns`` likewise the communication time that ran
+        meanwhile, which would have been exposed without the overlap.
     """
     names = dict(kernel_names(trace).select("name_key", "name").rows())
     rows = []
-    for key, group in _candidates(_like(trace, _beside_or_not(trace))):
+    for key, group in _candidates(_like(trace, _inside_or_outside(trace))):
         name, kind, shape = key["name_key"], key["kind"], [key[c] for c in SHAPE]
         grid, block = (
             None if None in part else "x".join(map(str, part)) for part in (shape[:3], shape[3:])
@@ -177,7 +180,7 @@ def slowed_compute(trace: Trace) -> pl.DataFrame:
         about = {"name": names.get(name, kind), "kind": kind, "grid": grid, "block": block}
         rows.append(about | {"bytes": key["bytes"]} | _compared(*group))
     order = ["excess_ns", "name", "grid", "block", "bytes"]
-    return pl.DataFrame(rows, schema=SLOWED).sort(
+    return pl.DataFrame(rows, schema=SLOWED_COMPUTE.schema).sort(
         order, descending=[True] + [False] * 4, nulls_last=True
     )
 
@@ -236,7 +239,7 @@ def _numbered(keys: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _like(trace: Trace, work: pl.DataFrame) -> pl.DataFrame:
-    """Frame of gpu, inside, length_ns and the columns of `_LIKE`, of rows of `_beside_or_not`."""
+    """Frame of gpu, inside, length_ns and the columns of `_LIKE`, of its rows."""
     columns = ["gpu", "source", "row", "kind", "name_key", "start_ns", "end_ns"]
     found = activity(trace).select(columns)[work["at"]]
     row = pl.when(pl.col("source") == "kernel").then("row")
@@ -258,7 +261,7 @@ _Names = NDArray[np.uint32]
 _SideOf = NDArray[np.uint8]
 
 
-def _beside_or_not(trace: Trace) -> pl.DataFrame:
+def _inside_or_outside(trace: Trace) -> pl.DataFrame:
     """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
 
     Frame of at UInt32 (row of `activity`) and inside Boolean, by GPU and stream; only work of names

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import intervals
 from tracekit.numerics.association import theil_sen
 from tracekit.numerics.bootstrap import lost, median_ratio
@@ -26,50 +27,75 @@ from tracekit.views.collectives.overlap import comm_overlap, contention_cases
 from tracekit.views.counters import metrics
 from tracekit.views.device.hardware import achievable_frac
 
-__all__ = ["GROUP", "KEY", "SATURATED_FRAC", "contention_groups"]
+__all__ = ["GROUPS", "KEY", "SATURATED_FRAC", "contention_groups"]
 
 KEY = ("comm", "op", "dtype", "bytes", "name", "grid")
 """What a collective and its baseline have in common."""
 SATURATED_FRAC = 0.8
 """Share of what is achievable from which DRAM or the link counts as used up."""
-GROUP = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "dtype": pl.String(),
-        "bytes": pl.Int64(),
-        "name": pl.String(),
-        "grid": pl.String(),
-        "partner": pl.String(),
-        "n_base": pl.Int64(),
-        "n_cont": pl.Int64(),
-        "base_ns": pl.Float64(),
-        "cont_ns": pl.Float64(),
-        "slowdown_ratio": pl.Float64(),
-        "slowdown_lo_ratio": pl.Float64(),
-        "slowdown_hi_ratio": pl.Float64(),
-        "known": pl.Boolean(),
-        "per_overlap": pl.Float64(),
-        "lost_ns": pl.Int64(),
-        "mechanism": pl.String(),
-        "dram_base_frac": pl.Float64(),
-        "dram_cont_frac": pl.Float64(),
-        "dram_cont_lo_frac": pl.Float64(),
-        "dram_cont_hi_frac": pl.Float64(),
-        "link_base_frac": pl.Float64(),
-        "link_cont_frac": pl.Float64(),
-        "sms_base_frac": pl.Float64(),
-        "sms_cont_frac": pl.Float64(),
-        "coverage_frac": pl.Float64(),
-        "subsample": pl.Boolean(),
-        "busbw_base_gbps": pl.Float64(),
-        "busbw_cont_gbps": pl.Float64(),
-        "lag_base_p95_ns": pl.Float64(),
-        "lag_cont_ns": pl.Float64(),
-        "provenance": pl.Float64(),
-    }
+GROUPS = Table(
+    "groups",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("dtype", pl.String, "", "element type"),
+        Column("bytes", pl.Int64, "bytes", "whole message; null when unknown"),
+        Column("name", pl.String, "", "kernel name, or kind of copy"),
+        Column("grid", pl.String, "", "grid of the kernel"),
+        Column("partner", pl.String, "", "kind of work that overlaps it most"),
+        Column("n_alone", pl.Int64, "", "collectives with at most 5% overlap"),
+        Column("n_overlapped", pl.Int64, "", "collectives with at least 50% overlap"),
+        Column("alone_ns", pl.Float64, "ns", "median transfer alone"),
+        Column("overlapped_ns", pl.Float64, "ns", "median transfer that the partner overlaps"),
+        Column("slowdown_ratio", pl.Float64, "x", "overlapped over alone, medians"),
+        Column("slowdown_lo_ratio", pl.Float64, "x", "lower end of its 95% bootstrap interval"),
+        Column("slowdown_hi_ratio", pl.Float64, "x", "upper end"),
+        Column("known", pl.Boolean, "", "five collectives on either side"),
+        Column("per_overlap", pl.Float64, "", "relative slope over overlap share (Theil-Sen)"),
+        Column("lost_ns", pl.Int64, "ns", "transfer time above the median alone, summed"),
+        Column("mechanism", pl.String, "", "bandwidth (DRAM), link, SM/scheduling or unknown"),
+        Column(
+            "dram_alone_frac", pl.Float64, "1", "DRAM read + write over transfers alone, of peak"
+        ),
+        Column(
+            "dram_overlapped_frac",
+            pl.Float64,
+            "1",
+            "the same over transfers that the partner overlaps",
+        ),
+        Column("dram_overlapped_lo_frac", pl.Float64, "1", "lower end over windows"),
+        Column("dram_overlapped_hi_frac", pl.Float64, "1", "upper end over windows"),
+        Column(
+            "link_alone_frac", pl.Float64, "1", "NVLink, busier direction, over transfers alone"
+        ),
+        Column(
+            "link_overlapped_frac",
+            pl.Float64,
+            "1",
+            "the same over transfers that the partner overlaps",
+        ),
+        Column("sms_alone_frac", pl.Float64, "1", "SMs with work, over the transfers alone"),
+        Column(
+            "sms_overlapped_frac",
+            pl.Float64,
+            "1",
+            "the same over transfers that the partner overlaps",
+        ),
+        Column("coverage_frac", pl.Float64, "1", "share of the windows that samples cover"),
+        Column("subsample", pl.Boolean, "", "windows are shorter than the sampling period"),
+        Column("busbw_alone_gbps", pl.Float64, "GB/s", "bus bandwidth alone (nccl-tests' factor)"),
+        Column(
+            "busbw_overlapped_gbps",
+            pl.Float64,
+            "GB/s",
+            "the same of transfers that the partner overlaps",
+        ),
+        Column("lag_alone_p95_ns", pl.Float64, "ns", "95th percentile of start - ready alone"),
+        Column("lag_overlapped_ns", pl.Float64, "ns", "median of start - ready, overlapped"),
+        Column("provenance", pl.Float64, "", "confidence in source of size and operation, 0..1"),
+    ),
+    "like collectives overlapped by one partner, against alone",
 )
-"""Columns of `contention_groups`."""
 BANDWIDTH, LINK, SCHEDULING, UNKNOWN = "bandwidth", "link", "SM/scheduling", "unknown"
 
 
@@ -88,7 +114,7 @@ def contention_groups(trace: Trace) -> pl.DataFrame:
     transfer windows of the group, of the GPU where they are highest.
 
     Returns:
-        Frame of `GROUP`, sorted by it. ``known`` says that both sides have five collectives;
+        Frame of `GROUPS`, sorted by it. ``known`` says that both sides have five collectives;
         ``per_overlap`` is the slope of transfer over overlap, relative to no overlap.
     """
     rows, groups = [], list[NDArray[np.uint32]]()
@@ -111,7 +137,7 @@ def contention_groups(trace: Trace) -> pl.DataFrame:
     achievable = {gpu: achievable_frac(trace, trace.gpus[gpu]) for gpu in on}
     return pl.DataFrame(
         [row | _levels(achievable, found[before], found[during]) for row, before, during in rows],
-        schema=GROUP,
+        schema=GROUPS.schema,
     )
 
 
@@ -130,25 +156,27 @@ def _timing(alone: pl.DataFrame, own: pl.DataFrame, near: pl.DataFrame) -> dict[
     base, cont = alone["transfer_ns"].to_numpy(), own["transfer_ns"].to_numpy()
     slowdown = median_ratio(base, cont)
     slope, at_zero = theil_sen(near["overlap_frac"].to_numpy(), near["transfer_ns"].to_numpy())
-    base_ns = float(np.median(base)) if base.size else None
-    cont_ns = float(np.median(cont)) if cont.size else None
+    alone_ns = float(np.median(base)) if base.size else None
+    overlapped_ns = float(np.median(cont)) if cont.size else None
     loss = lost(base, cont) if base.size and cont.size else None
     lag = alone["lag_ns"].drop_nulls().to_numpy()
     return {
-        "n_base": base.size,
-        "n_cont": cont.size,
-        "base_ns": base_ns,
-        "cont_ns": cont_ns,
-        "slowdown_ratio": None if base_ns is None or cont_ns is None else cont_ns / base_ns,
+        "n_alone": base.size,
+        "n_overlapped": cont.size,
+        "alone_ns": alone_ns,
+        "overlapped_ns": overlapped_ns,
+        "slowdown_ratio": None
+        if alone_ns is None or overlapped_ns is None
+        else overlapped_ns / alone_ns,
         "slowdown_lo_ratio": _number(slowdown.lo),
         "slowdown_hi_ratio": _number(slowdown.hi),
         "known": bool(np.isfinite(slowdown.lo)),
         "per_overlap": _number(slope / at_zero) if at_zero > 0 else None,
         "lost_ns": None if loss is None else round(loss),
-        "busbw_base_gbps": _bus_bandwidth(alone, base_ns),
-        "busbw_cont_gbps": _bus_bandwidth(own, cont_ns),
-        "lag_base_p95_ns": float(np.percentile(lag, 95)) if lag.size else None,
-        "lag_cont_ns": own["lag_ns"].median(),
+        "busbw_alone_gbps": _bus_bandwidth(alone, alone_ns),
+        "busbw_overlapped_gbps": _bus_bandwidth(own, overlapped_ns),
+        "lag_alone_p95_ns": float(np.percentile(lag, 95)) if lag.size else None,
+        "lag_overlapped_ns": own["lag_ns"].median(),
         "provenance": pl.concat([alone["provenance"], own["provenance"]]).min(),
     }
 
@@ -174,14 +202,14 @@ def _levels(achievable: dict[int, float], before: Side, during: Side) -> dict[st
     highest = max((v for _, v in during.dram), key=lambda v: v.mean_frac or 0.0, default=None)
     return {
         "mechanism": _mechanism(max(dram, default=None), during.link_frac),
-        "dram_base_frac": max(quiet, default=None),
-        "dram_cont_frac": None if highest is None else highest.mean_frac,
-        "dram_cont_lo_frac": None if highest is None else highest.lo_frac,
-        "dram_cont_hi_frac": None if highest is None else highest.hi_frac,
-        "link_base_frac": before.link_frac,
-        "link_cont_frac": during.link_frac,
-        "sms_base_frac": before.sms_frac,
-        "sms_cont_frac": during.sms_frac,
+        "dram_alone_frac": max(quiet, default=None),
+        "dram_overlapped_frac": None if highest is None else highest.mean_frac,
+        "dram_overlapped_lo_frac": None if highest is None else highest.lo_frac,
+        "dram_overlapped_hi_frac": None if highest is None else highest.hi_frac,
+        "link_alone_frac": before.link_frac,
+        "link_overlapped_frac": during.link_frac,
+        "sms_alone_frac": before.sms_frac,
+        "sms_overlapped_frac": during.sms_frac,
         "coverage_frac": min((v.coverage_frac for _, v in during.dram), default=None),
         "subsample": None if highest is None else highest.subsample,
     }

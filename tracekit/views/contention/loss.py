@@ -8,9 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics.bootstrap import Estimate, MedianRatios, median_ratios
 from tracekit.trace import Trace, view
-from tracekit.views.collectives.dependents import most_felt
+from tracekit.views.collectives.dependents import longest_blocking
 from tracekit.views.collectives.overlap import contention_cases
 from tracekit.views.contention.groups import KEY, contention_groups
 from tracekit.views.launches.step_time import share_of_steps, step_time
@@ -18,58 +19,85 @@ from tracekit.views.waiting.queueing import collective_lags
 from tracekit.views.waiting.rank_waits import waited_instances
 
 __all__ = [
-    "FELT",
-    "HELD_UP",
-    "MECHANISM",
+    "BLOCKING_LOSS",
+    "COMBINED_STAKE",
+    "MECHANISMS",
     "SLOWER_RATIO",
+    "blocking_loss",
+    "combined_stake",
     "contention_excess",
-    "held_up",
-    "loss_felt",
     "mechanisms",
 ]
 
 SLOWER_RATIO = 1.1
 """Lower end of the interval from which a slowdown counts; more than collectives vary by itself."""
 _PAIR = ["comm", "op", "mechanism"]
-MECHANISM = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "mechanism": pl.String(),
-        "partners": pl.String(),
-        "n_groups": pl.Int64(),
-        "n_base": pl.Int64(),
-        "n_cont": pl.Int64(),
-        "bytes_min": pl.Int64(),
-        "bytes_max": pl.Int64(),
-        "slowdown_ratio": pl.Float64(),
-        "slowdown_lo_ratio": pl.Float64(),
-        "slowdown_hi_ratio": pl.Float64(),
-        "mildest_ratio": pl.Float64(),
-        "worst_ratio": pl.Float64(),
-        "lost_ns": pl.Int64(),
-        "lost_frac": pl.Float64(),
-        "lost_all_frac": pl.Float64(),
-        "lost_group": pl.String(),
-        "lost_of_ns": pl.Float64(),
-        "all_time_ns": pl.Float64(),
-        "comm_lost_frac": pl.Float64(),
-        "dram_base_frac": pl.Float64(),
-        "dram_cont_frac": pl.Float64(),
-        "link_base_frac": pl.Float64(),
-        "link_cont_frac": pl.Float64(),
-        "busbw_base_gbps": pl.Float64(),
-        "busbw_cont_gbps": pl.Float64(),
-        "sms_base_frac": pl.Float64(),
-        "sms_cont_frac": pl.Float64(),
-        "heaviest_bytes": pl.Int64(),
-        "coverage_frac": pl.Float64(),
-        "worst_start_ns": pl.Int64(),
-        "worst_end_ns": pl.Int64(),
-        "provenance": pl.Float64(),
-    }
+MECHANISMS = Table(
+    "mechanisms",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("mechanism", pl.String, "", "bandwidth (DRAM), link, SM/scheduling or unknown"),
+        Column("partners", pl.String, "", "kinds of work that overlap, most lost time first"),
+        Column("n_groups", pl.Int64, "", "groups of like collectives"),
+        Column("n_alone", pl.Int64, "", "collectives with at most 5% overlap"),
+        Column("n_overlapped", pl.Int64, "", "collectives with at least 50% overlap"),
+        Column("bytes_min", pl.Int64, "bytes", "smallest message"),
+        Column("bytes_max", pl.Int64, "bytes", "largest message"),
+        Column("slowdown_ratio", pl.Float64, "x", "overlapped over alone, medians"),
+        Column("slowdown_lo_ratio", pl.Float64, "x", "lower end of its 95% bootstrap interval"),
+        Column("slowdown_hi_ratio", pl.Float64, "x", "upper end"),
+        Column("mildest_ratio", pl.Float64, "x", "smallest slowdown of a group"),
+        Column("worst_ratio", pl.Float64, "x", "largest slowdown of a group"),
+        Column("lost_ns", pl.Int64, "ns", "transfer time above the median alone, summed"),
+        Column("lost_frac", pl.Float64, "1", "of the step group where it is largest"),
+        Column("lost_all_frac", pl.Float64, "1", "of all step time, or of the capture"),
+        Column("lost_group", pl.String, "", "step group of lost_frac"),
+        Column("lost_of_ns", pl.Float64, "ns", "length of that step group or of the capture"),
+        Column("all_time_ns", pl.Float64, "ns", "length of all steps, or of the capture"),
+        Column("comm_lost_frac", pl.Float64, "1", "the same of all mechanisms of the communicator"),
+        Column(
+            "dram_alone_frac", pl.Float64, "1", "DRAM read + write over transfers alone, of peak"
+        ),
+        Column(
+            "dram_overlapped_frac",
+            pl.Float64,
+            "1",
+            "the same over transfers that the partner overlaps",
+        ),
+        Column(
+            "link_alone_frac", pl.Float64, "1", "NVLink, busier direction, over transfers alone"
+        ),
+        Column(
+            "link_overlapped_frac",
+            pl.Float64,
+            "1",
+            "the same over transfers that the partner overlaps",
+        ),
+        Column("busbw_alone_gbps", pl.Float64, "GB/s", "bus bandwidth alone (nccl-tests' factor)"),
+        Column(
+            "busbw_overlapped_gbps",
+            pl.Float64,
+            "GB/s",
+            "the same of transfers that the partner overlaps",
+        ),
+        Column("sms_alone_frac", pl.Float64, "1", "SMs with work, over the transfers alone"),
+        Column(
+            "sms_overlapped_frac",
+            pl.Float64,
+            "1",
+            "the same over transfers that the partner overlaps",
+        ),
+        Column(
+            "heaviest_bytes", pl.Int64, "bytes", "size that lost most; sampled columns are of it"
+        ),
+        Column("coverage_frac", pl.Float64, "1", "share of the windows that samples cover"),
+        Column("worst_start_ns", pl.Int64, "ns", "start of the worst case"),
+        Column("worst_end_ns", pl.Int64, "ns", "its end"),
+        Column("provenance", pl.Float64, "", "confidence in source of size and operation, 0..1"),
+    ),
+    "slowdown and loss of one mechanism",
 )
-"""Columns of `mechanisms`."""
 
 
 @view
@@ -81,16 +109,16 @@ def contention_excess(trace: Trace) -> pl.DataFrame:
         at least 0); both null unless the collective is contended and its group is known.
     """
     groups = contention_groups(trace).filter("known")
-    groups = groups.select(*KEY, "partner", "mechanism", "base_ns").unique([*KEY, "partner"])
+    groups = groups.select(*KEY, "partner", "mechanism", "alone_ns").unique([*KEY, "partner"])
     rows = contention_cases(trace).join(
         groups, on=[*KEY, "partner"], how="left", nulls_equal=True, maintain_order="left"
     )
-    counts = (pl.col("state") == "contended") & pl.col("base_ns").is_not_null()
-    excess = (pl.col("transfer_ns") - pl.col("base_ns")).clip(lower_bound=0).round().cast(pl.Int64)
+    counts = (pl.col("state") == "contended") & pl.col("alone_ns").is_not_null()
+    excess = (pl.col("transfer_ns") - pl.col("alone_ns")).clip(lower_bound=0).round().cast(pl.Int64)
     return rows.with_columns(
         pl.when(counts).then("mechanism").alias("mechanism"),
         pl.when(counts).then(excess).alias("excess_ns"),
-    ).drop("base_ns")
+    ).drop("alone_ns")
 
 
 @view
@@ -104,15 +132,15 @@ def mechanisms(trace: Trace) -> pl.DataFrame:
     columns and bus bandwidths are those of the group that lost most, of ``heaviest_bytes``.
 
     Returns:
-        Frame of `MECHANISM`, sorted by comm, op, mechanism.
+        Frame of `MECHANISMS`, sorted by comm, op, mechanism.
     """
-    groups = contention_groups(trace).filter(pl.col("known") & (pl.col("n_cont") > 0))
+    groups = contention_groups(trace).filter(pl.col("known") & (pl.col("n_overlapped") > 0))
     rolled = _rolled(contention_cases(trace), groups)
     shares = _shares(contention_excess(trace), step_time(trace), rolled)
     found = rolled.join(shares, on=_PAIR, how="left", nulls_equal=True, maintain_order="left")
     worst = _worst(contention_excess(trace))
     found = found.join(worst, on=_PAIR, how="left", nulls_equal=True, maintain_order="left")
-    return found.select(list(MECHANISM)).cast(MECHANISM).sort(_PAIR)
+    return MECHANISMS.select(found).sort(_PAIR)
 
 
 def _rolled(cases: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
@@ -123,18 +151,20 @@ def _rolled(cases: pl.DataFrame, groups: pl.DataFrame) -> pl.DataFrame:
         for (mechanism,), own in numbered.partition_by("mechanism", as_dict=True).items():
             row = {"comm": comm, "op": op, "mechanism": mechanism}
             rows.append(row | _summary(own, ratios.rollup(own["_at"].to_numpy())))
-    return pl.DataFrame(rows, schema={k: v for k, v in MECHANISM.items() if k not in _LATER})
+    return pl.DataFrame(
+        rows, schema={c.name: c.dtype for c in MECHANISMS.columns if c.name not in _LATER}
+    )
 
 
 _OF_HEAVIEST = (
-    "dram_base_frac",
-    "dram_cont_frac",
-    "link_base_frac",
-    "link_cont_frac",
-    "busbw_base_gbps",
-    "busbw_cont_gbps",
-    "sms_base_frac",
-    "sms_cont_frac",
+    "dram_alone_frac",
+    "dram_overlapped_frac",
+    "link_alone_frac",
+    "link_overlapped_frac",
+    "busbw_alone_gbps",
+    "busbw_overlapped_gbps",
+    "sms_alone_frac",
+    "sms_overlapped_frac",
     "coverage_frac",
 )
 _LATER = frozenset(
@@ -175,8 +205,8 @@ def _summary(own: pl.DataFrame, rollup: Estimate) -> dict[str, object]:
     return {
         "partners": ", ".join(p or "unknown" for p in partners["partner"]),
         "n_groups": own.height,
-        "n_base": own.unique(KEY)["n_base"].sum(),
-        "n_cont": own["n_cont"].sum(),
+        "n_alone": own.unique(KEY)["n_alone"].sum(),
+        "n_overlapped": own["n_overlapped"].sum(),
         "bytes_min": own["bytes"].min(),
         "bytes_max": own["bytes"].max(),
         "slowdown_ratio": rollup.value,
@@ -226,25 +256,52 @@ def _worst(excess: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-FELT = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "mechanism": pl.String(),
-        "felt_ns": pl.Int64(),
-    }
+BLOCKING_LOSS = Table(
+    "blocking_loss",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("mechanism", pl.String, "", "bandwidth (DRAM), link, SM/scheduling or unknown"),
+        Column("blocking_ns", pl.Int64, "ns", "part that something was seen to wait for"),
+    ),
+    "lost transfer time that something waited for",
 )
-"""Columns of `loss_felt`."""
-HELD_UP = pl.Schema(
-    {
-        "comm": pl.String(),
-        "waiting_ns": pl.Int64(),
-        "queueing_ns": pl.Int64(),
-        "slower_ns": pl.Int64(),
-        "together_ns": pl.Int64(),
-    }
+COMBINED_STAKE = Table(
+    "combined_stake",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column(
+            "waiting_ns",
+            pl.Int64,
+            "ns",
+            "blocking wait, mean over ranks, first collective left out",
+        ),
+        Column("queueing_ns", pl.Int64, "ns", "blocking part of queueing"),
+        Column("slower_ns", pl.Int64, "ns", "transfer time above the median alone"),
+        Column("combined_ns", pl.Int64, "ns", "all three, each moment counted once"),
+    ),
+    "what all findings on one communicator put at stake together",
 )
-"""Columns of `held_up`."""
+CASES = Table(
+    "collectives",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("bytes", pl.Int64, "bytes", "whole message; null when unknown"),
+        Column("n_seen", pl.UInt32, "", "ranks that were recorded"),
+        Column("last_start_ns", pl.Int64, "ns", "latest start over the ranks"),
+        Column("last_end_ns", pl.Int64, "ns", "last end over the ranks"),
+        Column("transfer_ns", pl.Int64, "ns", "last end - latest start"),
+        Column("skew_ns", pl.Int64, "ns", "latest start - first start"),
+        Column("overlap_frac", pl.Float64, "1", "share of the transfer that other work overlaps"),
+        Column("state", pl.String, "", "alone, contended or partly"),
+        Column("partner", pl.String, "", "kind of work that overlaps it most"),
+        Column("mechanism", pl.String, "", "bandwidth (DRAM), link, SM/scheduling or unknown"),
+        Column("excess_ns", pl.Int64, "ns", "time above the median without overlap"),
+        Column("step_group", pl.String, "", "group of like steps; null outside of steps"),
+    ),
+    "one collective, matched across its ranks",
+)
 
 
 @view
@@ -253,46 +310,49 @@ def _excess(trace: Trace) -> pl.DataFrame:
     slow = mechanisms(trace).filter(pl.col("slowdown_lo_ratio") >= SLOWER_RATIO).select(_PAIR)
     rows = contention_excess(trace).drop_nulls("excess_ns")
     rows = rows.join(slow, on=_PAIR, how="semi", nulls_equal=True)
-    delay = pl.Series("delay_felt_ns", most_felt(trace)[rows["instance"].to_numpy()])
+    delay = pl.Series("delay_blocking_ns", longest_blocking(trace)[rows["instance"].to_numpy()])
     return rows.with_columns(delay).select(
         *_PAIR,
         "instance",
         "excess_ns",
-        pl.min_horizontal("excess_ns", "delay_felt_ns").alias("felt_ns"),
+        pl.min_horizontal("excess_ns", "delay_blocking_ns").alias("blocking_ns"),
     )
 
 
 @view
-def loss_felt(trace: Trace) -> pl.DataFrame:
+def blocking_loss(trace: Trace) -> pl.DataFrame:
     """Return how much of the lost transfer time something waited for.
 
     Returns:
-        Frame of `FELT`, sorted by its keys, one row a mechanism that slows.
+        Frame of `BLOCKING_LOSS`, sorted by its keys, one row a mechanism that slows.
     """
-    found = _excess(trace).group_by(_PAIR).agg(pl.col("felt_ns").sum())
-    return found.select(list(FELT)).cast(FELT).sort(_PAIR, nulls_last=True)
+    found = _excess(trace).group_by(_PAIR).agg(pl.col("blocking_ns").sum())
+    return BLOCKING_LOSS.select(found).sort(_PAIR, nulls_last=True)
 
 
 @view
-def held_up(trace: Trace) -> pl.DataFrame:
+def combined_stake(trace: Trace) -> pl.DataFrame:
     """Return what the findings on each communicator put at stake, alone and together.
 
     Of one collective, waiting for ranks ends where the transfer begins, so it adds to the rest. A
     late start and a slower transfer put the same time after it at stake, so the larger counts.
 
     Returns:
-        Frame of `HELD_UP`, sorted by comm: felt waiting for ranks (mean over ranks, without the
-        first collective), felt queueing, slower transfers, and all of it counted once.
+        Frame of `COMBINED_STAKE`, sorted by comm: blocking waits for ranks (mean over ranks,
+        without the first collective), blocking queueing, slower transfers, and all of it counted
+        once.
     """
-    waited = pl.when(~pl.col("starting")).then("mean_wait_felt_ns").alias("waiting_ns")
+    waited = pl.when(~pl.col("starting")).then("mean_wait_blocking_ns").alias("waiting_ns")
     rows = waited_instances(trace).select("comm", "instance", waited)
     lags = collective_lags(trace).filter(pl.col("queued") & ~pl.col("dependency"))
-    lags = lags.drop_nulls("instance").select("instance", pl.col("felt_ns").alias("queueing_ns"))
+    lags = lags.drop_nulls("instance").select(
+        "instance", pl.col("blocking_ns").alias("queueing_ns")
+    )
     slower = _excess(trace).select("instance", pl.col("excess_ns").alias("slower_ns"))
     rows = rows.join(lags, on="instance", how="left").join(slower, on="instance", how="left")
     parts = ["waiting_ns", "queueing_ns", "slower_ns"]
     rows = rows.with_columns(pl.col(parts).fill_null(0))
     once = pl.col("waiting_ns") + pl.max_horizontal("queueing_ns", "slower_ns")
-    rows = rows.with_columns(once.alias("together_ns"))
-    found = rows.group_by("comm").agg(pl.col(*parts, "together_ns").sum().round())
-    return found.select(list(HELD_UP)).cast(HELD_UP).sort("comm")
+    rows = rows.with_columns(once.alias("combined_ns"))
+    found = rows.group_by("comm").agg(pl.col(*parts, "combined_ns").sum().round())
+    return COMBINED_STAKE.select(found).sort("comm")

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import intervals, numbering
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.threads import each
@@ -18,34 +19,36 @@ from tracekit.views.counters import metrics
 from tracekit.views.device.lanes import lanes
 from tracekit.views.keys import row_numbers
 
-__all__ = ["SHARED_TIME", "WINDOW", "contention_windows", "shared_time"]
+__all__ = ["SHARED_TIME", "WINDOWS", "contention_windows", "shared_time"]
 
-WINDOW = pl.Schema(
-    {
-        "gpu": pl.Int16(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "length_ns": pl.Int64(),
-        "comm": pl.String(),
-        "corunners": pl.String(),
-        "dram_read_frac": pl.Float64(),
-        "dram_write_frac": pl.Float64(),
-        "coverage_frac": pl.Float64(),
-        "subsample": pl.Boolean(),
-    }
+WINDOWS = Table(
+    "windows",
+    (
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("start_ns", pl.Int64, "ns", "start"),
+        Column("end_ns", pl.Int64, "ns", "end"),
+        Column("length_ns", pl.Int64, "ns", "end - start"),
+        Column("comm", pl.String, "", "operations"),
+        Column("corunners", pl.String, "", "kinds of overlapping work"),
+        Column("dram_read_frac", pl.Float64, "1", "DRAM read, share of peak"),
+        Column("dram_write_frac", pl.Float64, "1", "DRAM write, share of peak"),
+        Column("coverage_frac", pl.Float64, "1", "share of the windows that samples cover"),
+        Column("subsample", pl.Boolean, "", "windows are shorter than the sampling period"),
+    ),
+    "one stretch of communication that other work overlaps",
 )
-"""Columns of `contention_windows`."""
-SHARED_TIME = pl.Schema(
-    {
-        "gpu": pl.Int16(),
-        "what": pl.String(),
-        "time_ns": pl.Int64(),
-        "dram_frac": pl.Float64(),
-        "coverage_frac": pl.Float64(),
-        "change_ratio": pl.Float64(),
-    }
+SHARED_TIME = Table(
+    "shared_time",
+    (
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("what", pl.String, "", "contended, pure_comm or pure_compute"),
+        Column("time_ns", pl.Int64, "ns", "time of that kind"),
+        Column("dram_frac", pl.Float64, "1", "DRAM read + write, share of peak"),
+        Column("coverage_frac", pl.Float64, "1", "share of the windows that samples cover"),
+        Column("change_ratio", pl.Float64, "x", "DRAM contended over pure compute, minus 1"),
+    ),
+    "time of one GPU by what ran",
 )
-"""Columns of `shared_time`."""
 
 
 @view
@@ -59,11 +62,11 @@ def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
 
     def sides(rows: pl.DataFrame) -> tuple[Intervals, Intervals, Intervals]:
         work = lanes(trace)[rows["gpu"][0]]
-        whole, both = work.union_beside(), []
+        whole, both = work.busy_union(), []
         number, streams = row_numbers(rows.select("pid", "stream"))
         for own, (pid, stream) in enumerate(streams.rows()):
             others = work.not_on(pid, stream)
-            beside = work.union_beside(others) if work.has_work(~others) else whole
+            beside = work.busy_union(others) if work.has_work(~others) else whole
             mine = rows.filter(pl.Series(number == own))
             both.append(intervals.intersect(*merged(mine), *beside))
         shared = intervals.union(
@@ -82,7 +85,7 @@ def contention_windows(trace: Trace) -> pl.DataFrame:
     """Return every stretch in which a GPU communicated and did other work at once.
 
     Returns:
-        Frame of `WINDOW`, sorted by gpu and start: comm names the operations, corunners the kinds
+        Frame of `WINDOWS`, sorted by gpu and start: comm names the operations, corunners the kinds
         of other work, most time first; DRAM shares are time-weighted, null without samples.
     """
     sides, work, comm = _sides(trace), lanes(trace), collectives(trace)
@@ -95,11 +98,11 @@ def contention_windows(trace: Trace) -> pl.DataFrame:
             str(op): intervals.overlap_ns(*both, *merged(rows))
             for (op,), rows in own.partition_by("op", as_dict=True).items()
         }
-        _, others = work[gpu].shares_beside(both)
+        _, others = work[gpu].overlap_by_kind(both)
         return _windows_of(gpu, both, ops, others, reads[gpu])
 
     parts = each(windows, sides)
-    return pl.concat(parts) if parts else pl.DataFrame(schema=WINDOW)
+    return pl.concat(parts) if parts else WINDOWS.empty()
 
 
 def _windows_of(
@@ -113,26 +116,23 @@ def _windows_of(
     means = [metrics.means_over(side, starts, ends) for side in reads]
     period = max((c.cells.period_ns for side in reads for c in side), default=0)
     known = bool(period)
-    return (
-        pl.DataFrame(
-            {
-                "gpu": np.full(starts.size, gpu),
-                "start_ns": starts,
-                "end_ns": ends,
-                "length_ns": ends - starts,
-                "comm": _present(ops, starts.size),
-                "corunners": _present(others, starts.size),
-                "dram_read_frac": means[0][0],
-                "dram_write_frac": means[1][0],
-                "coverage_frac": np.minimum(means[0][1], means[1][1]) if known else np.nan,
-                "subsample": pl.Series([known] * starts.size, dtype=pl.Boolean)
-                & pl.Series(ends - starts < period, dtype=pl.Boolean),
-            },
-            schema_overrides={"gpu": pl.Int16},
-        )
-        .with_columns(pl.col(pl.Float64).fill_nan(None))
-        .cast(WINDOW)
+    found = pl.DataFrame(
+        {
+            "gpu": np.full(starts.size, gpu),
+            "start_ns": starts,
+            "end_ns": ends,
+            "length_ns": ends - starts,
+            "comm": _present(ops, starts.size),
+            "corunners": _present(others, starts.size),
+            "dram_read_frac": means[0][0],
+            "dram_write_frac": means[1][0],
+            "coverage_frac": np.minimum(means[0][1], means[1][1]) if known else np.nan,
+            "subsample": pl.Series([known] * starts.size, dtype=pl.Boolean)
+            & pl.Series(ends - starts < period, dtype=pl.Boolean),
+        },
+        schema_overrides={"gpu": pl.Int16},
     )
+    return WINDOWS.select(found.with_columns(pl.col(pl.Float64).fill_nan(None)))
 
 
 def _present(kinds: dict[str, NDArray[np.int64]], n: int) -> pl.Series:
@@ -165,7 +165,7 @@ def shared_time(trace: Trace) -> pl.DataFrame:
     sides = _sides(trace)
     counters = {gpu: metrics.dram(trace, gpu) for gpu in sides}
     parts = each(lambda gpu: _shared_on(gpu, counters[gpu], sides[gpu]), sides)
-    return pl.DataFrame([row for part in parts for row in part], schema=SHARED_TIME)
+    return pl.DataFrame([row for part in parts for row in part], schema=SHARED_TIME.schema)
 
 
 def _shared_on(

@@ -59,7 +59,7 @@ class Lanes:
     streams: tuple[tuple[int | None, int | None], ...]
     reports: tuple[int, ...]
 
-    def union_beside(self, streams: Bool | None = None) -> Intervals:
+    def busy_union(self, streams: Bool | None = None) -> Intervals:
         """Return when anything ran other than communication.
 
         Args:
@@ -67,7 +67,7 @@ class Lanes:
         """
         return shares.union_of(self.start, self.end, self.queue, self.kind, self._other(streams))
 
-    def shares_beside(
+    def overlap_by_kind(
         self, windows: Intervals, streams: Bool | None = None
     ) -> tuple[Int64, dict[str, Int64]]:
         """Return for how long of each window anything ran other than communication.
@@ -88,8 +88,8 @@ class Lanes:
         names = (self.kinds[k] for k in present)
         return found[-1], dict(zip(names, found[:-1], strict=True))
 
-    def time_beside(self, windows: Intervals, streams: Bool | None = None) -> Int64:
-        """Return the time in all of `shares_beside`: int64[m], ns."""
+    def overlap_time(self, windows: Intervals, streams: Bool | None = None) -> Int64:
+        """Return the time in all of `overlap_by_kind`: int64[m], ns."""
         lane_of = np.where(self._other(streams), np.int32(0), np.int32(-1))
         found = shares.by_lane(self.start, self.end, self.queue, self.kind, lane_of, windows)
         whole: Int64 = found[-1]
@@ -112,9 +112,9 @@ class Lanes:
         own = [s[0] == pid and r == report for s, r in zip(self.streams, self.reports, strict=True)]
         return np.array(own, np.bool_)
 
-    def rows_beside(self, windows: Intervals) -> Int64:
+    def overlapping_rows(self, windows: Intervals) -> Int64:
         """Return the rows other than communication that share time with a union, ascending."""
-        return overlapping.rows_beside(
+        return overlapping.overlapping_rows(
             self.start, self.end, self.queue, self.kind, self._other(None), windows
         )
 

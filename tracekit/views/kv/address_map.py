@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.model.table import Column, Table
 from tracekit.trace import Trace, view
 from tracekit.views.kv.cache import kv_cache
 from tracekit.views.kv.layout import live_at
 
 __all__ = ["MOST_RUNS", "RUNS", "kv_map"]
 
-RUNS = pl.Schema(
-    {
-        "pool": pl.Int64(),
-        "gpu": pl.Int16(),
-        "layer": pl.Int64(),
-        "kind": pl.String(),
-        "seq": pl.Int64(),
-        "t_ns": pl.Int64(),
-        "run": pl.UInt32(),
-        "n_runs": pl.UInt32(),
-        "n_blocks": pl.UInt32(),
-        "position": pl.Int64(),
-        "first_block": pl.Int64(),
-        "last_block": pl.Int64(),
-        "start_addr": pl.Int64(),
-        "end_addr": pl.Int64(),
-    }
+RUNS = Table(
+    "kv_map",
+    (
+        Column("pool", pl.Int64, "", "number of the pool"),
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("layer", pl.Int64, "", "layer; null when not stated"),
+        Column("kind", pl.String, "", "k, v or kv"),
+        Column("seq", pl.Int64, "", "sequence; null when not stated"),
+        Column("t_ns", pl.Int64, "ns", "time of the live set"),
+        Column("run", pl.UInt32, "", "number of the run"),
+        Column("n_runs", pl.UInt32, "", "runs of the layer"),
+        Column("n_blocks", pl.UInt32, "", "blocks of the layer"),
+        Column("position", pl.Int64, "", "place of the first block among all of the layer"),
+        Column("first_block", pl.Int64, "", "first logical block"),
+        Column("last_block", pl.Int64, "", "last logical block"),
+        Column("start_addr", pl.Int64, "", "lowest address"),
+        Column("end_addr", pl.Int64, "", "end of the highest"),
+    ),
+    "one run of KV blocks that follow each other in memory",
 )
-"""Columns of `kv_map`."""
 MOST_RUNS = 1_500
 """Runs shown of one layer; of more, every k-th."""
 _LAYER = ("pool", "gpu", "layer", "kind")
@@ -47,7 +49,7 @@ def kv_map(trace: Trace) -> pl.DataFrame:
         first block among the layer's blocks, ordered by sequence and index. Addresses are bytes.
     """
     cache = kv_cache(trace)
-    parts = [RUNS.to_frame()]
+    parts = [RUNS.empty()]
     for pool, t_ns in sorted(cache.peaks.items()):
         live = live_at(cache.records.filter(pl.col("pool_id") == pool), t_ns)
         gpu = cache.owners.filter(pl.col("pool_id") == pool)["gpu"].first()
@@ -58,7 +60,7 @@ def kv_map(trace: Trace) -> pl.DataFrame:
             pl.lit(gpu, pl.Int16).alias("gpu"),
             pl.lit(t_ns, pl.Int64).alias("t_ns"),
         )
-        parts.append(_few(runs).select(list(RUNS)).cast(RUNS))
+        parts.append(RUNS.select(_few(runs)))
     return pl.concat(parts).sort("pool", "layer", "kind", "run")
 
 

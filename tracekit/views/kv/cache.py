@@ -288,8 +288,8 @@ _USAGE = pl.Schema(
         "used_bytes": pl.Int64(),
         "allocated_frac": pl.Float64(),
         "used_frac": pl.Float64(),
-        "int_frac": pl.Float64(),
-        "ext_frac": pl.Float64(),
+        "internal_frac": pl.Float64(),
+        "external_frac": pl.Float64(),
         "used_from": pl.String(),
     }
 )
@@ -302,10 +302,10 @@ def kv_usage(trace: Trace) -> pl.DataFrame:
     Returns:
         One row a pool and time: pool_id, t_ns, at_peak, reserved_bytes (all stated pools; null
         when none was), allocated_bytes (distinct live blocks), used_bytes (holding tokens),
-        allocated_frac and used_frac (of what is reserved), int_frac (share of allocated bytes
-        without a token), ext_frac (share of free memory outside the largest free extent, at the
-        peak; null for blocks of one size, any of which fits any hole), used_from ("blocks" when
-        markers state it, "step tokens" when steps do; null when unknown), sorted.
+        allocated_frac and used_frac (of what is reserved), internal_frac (share of allocated
+        bytes without a token), external_frac (share of free memory outside the largest free
+        extent, at the peak; null for blocks of one size, any of which fits any hole), used_from
+        ("blocks" when markers state it, "step tokens" when steps do; null when unknown), sorted.
     """
     cache = kv_cache(trace)
     pools = kv_layout(trace).filter(pl.col("level") == "pool")
@@ -341,7 +341,7 @@ def _filled(rows: pl.DataFrame) -> pl.DataFrame:
     ).with_columns(
         (pl.col("allocated_bytes") / pl.col("reserved_bytes")).alias("allocated_frac"),
         (pl.col("used_bytes") / pl.col("reserved_bytes")).alias("used_frac"),
-        (1 - pl.col("used_bytes") / pl.col("allocated_bytes")).alias("int_frac"),
+        (1 - pl.col("used_bytes") / pl.col("allocated_bytes")).alias("internal_frac"),
     )
 
 
@@ -365,7 +365,7 @@ def _external(cache: KvCache) -> pl.DataFrame:
         whole = intervals.union(*_ends(extents))
         free = intervals.subtract(*whole, *intervals.union(*_ends(live)))
         found.append((pool, t_ns, strides.external_frac(free[1] - free[0])))
-    schema = {"pool_id": pl.Int64, "t_ns": pl.Int64, "ext_frac": pl.Float64}
+    schema = {"pool_id": pl.Int64, "t_ns": pl.Int64, "external_frac": pl.Float64}
     return pl.DataFrame(found, schema=schema, orient="row")
 
 

@@ -24,8 +24,8 @@ def kv_chains(trace: Trace) -> pl.DataFrame:
     Returns:
         One row a sequence, layer and kind: list_id, pool_id, events (times that an address was
         stated), moves (changes of address with a copy), copied_bytes (sizes before each move),
-        new_bytes (growth), write_amp (copied over new; null without growth), first_bytes and
-        last_bytes, pattern ("growing cache" when it grows by moving, "static" when it stays,
+        new_bytes (growth), write_amplification (copied over new; null without growth), first_bytes
+        and last_bytes, pattern ("growing cache" when it grows by moving, "static" when it stays,
         "moving" when it moves without growing), sorted.
     """
     records = kv_cache(trace).records
@@ -53,7 +53,7 @@ def kv_chains(trace: Trace) -> pl.DataFrame:
         )
     )
     amplified = pl.when(pl.col("new_bytes") > 0).then(pl.col("copied_bytes") / pl.col("new_bytes"))
-    sums = sums.with_columns(amplified.alias("write_amp"), _pattern().alias("pattern"))
+    sums = sums.with_columns(amplified.alias("write_amplification"), _pattern().alias("pattern"))
     return sums.select(pl.col(n).cast(t) for n, t in _CHAINS.items()).sort("list_id")
 
 
@@ -84,7 +84,7 @@ _CHAINS = pl.Schema(
         "moves": pl.Int64(),
         "copied_bytes": pl.Int64(),
         "new_bytes": pl.Int64(),
-        "write_amp": pl.Float64(),
+        "write_amplification": pl.Float64(),
         "first_bytes": pl.Int64(),
         "last_bytes": pl.Int64(),
         "pattern": pl.String(),

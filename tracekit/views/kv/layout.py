@@ -25,25 +25,36 @@ MEASURES: tuple[Column, ...] = (
     Column("frag_frac", pl.Float64, "1", "fragmentation index F: share of pairs with a gap"),
     Column("contiguity_frac", pl.Float64, "1", "share of pairs without a gap; null without pairs"),
     Column("backward", pl.Int64, "", "pairs whose second block lies at a lower address"),
-    Column("stride_mean_abs_bytes", pl.Float64, "bytes", "mean distance of two neighbours"),
-    Column("stride_med_abs_bytes", pl.Float64, "bytes", "median distance of two neighbours"),
+    Column("stride_mean_bytes", pl.Float64, "bytes", "mean distance of two neighbours"),
+    Column("stride_median_bytes", pl.Float64, "bytes", "median distance of two neighbours"),
     Column("runs", pl.Int64, "", "contiguous pieces in logical order"),
     Column("run_mean_bytes", pl.Float64, "bytes", "mean length of a contiguous piece"),
     Column("bytes", pl.Int64, "bytes", "size of all distinct live blocks"),
     Column("used_bytes", pl.Int64, "bytes", "bytes that hold tokens; null when not stated"),
-    Column("int_frac", pl.Float64, "1", "internal fragmentation: share of bytes without a token"),
+    Column(
+        "internal_frac", pl.Float64, "1", "internal fragmentation: share of bytes without a token"
+    ),
     Column("span_bytes", pl.Int64, "bytes", "lowest to highest address, summed over sequences"),
     Column("scatter_frac", pl.Float64, "1", "share of the span that is not the group's"),
     Column("segment", pl.String, "", "what overfetch is counted on: row or block"),
-    Column("mis16_frac", pl.Float64, "1", "share of segments off a 16 B boundary"),
-    Column("mis32_frac", pl.Float64, "1", "share of segments off a 32 B boundary"),
-    Column("mis128_frac", pl.Float64, "1", "share of segments off a 128 B boundary"),
-    Column("o32_frac", pl.Float64, "1", "extra 32 B sectors, counted for each segment"),
-    Column("o32_request_frac", pl.Float64, "1", "the same with segments cut into 128 B requests"),
-    Column("o64_frac", pl.Float64, "1", "extra 64 B granules, counted for each segment"),
-    Column("o128_frac", pl.Float64, "1", "extra 128 B lines, counted for each segment"),
-    Column("ou32_frac", pl.Float64, "1", "extra distinct sectors: lower bound of DRAM overfetch"),
-    Column("ou128_frac", pl.Float64, "1", "extra distinct lines: what the cache holds besides"),
+    Column("misaligned_16b_frac", pl.Float64, "1", "share of segments off a 16 B boundary"),
+    Column("misaligned_32b_frac", pl.Float64, "1", "share of segments off a 32 B boundary"),
+    Column("misaligned_128b_frac", pl.Float64, "1", "share of segments off a 128 B boundary"),
+    Column("overfetch_32b_frac", pl.Float64, "1", "extra 32 B sectors, counted for each segment"),
+    Column(
+        "request_overfetch_frac", pl.Float64, "1", "the same with segments cut into 128 B requests"
+    ),
+    Column("overfetch_64b_frac", pl.Float64, "1", "extra 64 B granules, counted for each segment"),
+    Column("overfetch_128b_frac", pl.Float64, "1", "extra 128 B lines, counted for each segment"),
+    Column(
+        "sector_overfetch_frac",
+        pl.Float64,
+        "1",
+        "extra distinct sectors: lower bound of DRAM overfetch",
+    ),
+    Column(
+        "line_overfetch_frac", pl.Float64, "1", "extra distinct lines: what the cache holds besides"
+    ),
     Column("line_bytes", pl.Int64, "bytes", "distinct 128 B lines that the blocks touch"),
     Column("pages", pl.Int64, "", "distinct 2 MiB pages touched"),
     Column("pages_min", pl.Int64, "", "pages that the bytes would need"),
@@ -100,8 +111,8 @@ def _shape(live: pl.DataFrame, label: str) -> pl.DataFrame:
             "frag_frac": shape.fragmentation_frac,
             "contiguity_frac": np.where(shape.pairs > 0, shape.contiguity_frac, np.nan),
             "backward": shape.backward,
-            "stride_mean_abs_bytes": shape.stride_mean_abs_bytes,
-            "stride_med_abs_bytes": shape.stride_med_abs_bytes,
+            "stride_mean_bytes": shape.stride_mean_bytes,
+            "stride_median_bytes": shape.stride_median_bytes,
             "runs": shape.runs,
             "run_mean_bytes": shape.run_mean_bytes,
             "span_bytes": shape.span_bytes,
@@ -122,9 +133,9 @@ def _bytes(once: pl.DataFrame, covered: pl.DataFrame, label: str) -> pl.DataFram
     )
     # Where only some blocks state what they hold, those speak for the rest if they are most of it.
     used = pl.when(pl.col("of") * 2 >= pl.col("all")).then(pl.col("used") / pl.col("of"))
-    sums = sums.join(covered.drop("ou32", "ou128"), on=label).with_columns(
+    sums = sums.join(covered.drop("sector_overfetch", "line_overfetch"), on=label).with_columns(
         (used * pl.col("bytes")).round().cast(pl.Int64).alias("used_bytes"),
-        (1 - used).alias("int_frac"),
+        (1 - used).alias("internal_frac"),
         (-(-pl.col("bytes") // strides.PAGE_BYTES)).alias("pages_min"),
     )
     ratio = pl.col("pages") / pl.col("pages_min")
@@ -137,7 +148,12 @@ def _covered(once: pl.DataFrame, label: str) -> pl.DataFrame:
     columns = (once[c].to_numpy() for c in (label, "addr", "bytes"))
     groups, address, size = (np.ascontiguousarray(c) for c in columns)
     first = strides.group_starts(groups)
-    granules = {"bytes": 1, "ou32": SECTOR_BYTES, "ou128": LINE_BYTES, "pages": strides.PAGE_BYTES}
+    granules = {
+        "bytes": 1,
+        "sector_overfetch": SECTOR_BYTES,
+        "line_overfetch": LINE_BYTES,
+        "pages": strides.PAGE_BYTES,
+    }
     distinct = {
         name: strides.count_granules(address, size, first, granule)[1]
         for name, granule in granules.items()
@@ -168,10 +184,13 @@ def _traffic(once: pl.DataFrame, covered: pl.DataFrame, label: str) -> pl.DataFr
     )
     # A granule that two blocks share counts twice in the patterns; the count over whole blocks,
     # which hold all of their rows, bounds that from above.
-    whole = covered.select(label, "ou32", "ou128", asked_once="bytes")
+    whole = covered.select(label, "sector_overfetch", "line_overfetch", requested_once="bytes")
     summed = summed.join(whole, on=label, suffix="_whole").with_columns(
-        pl.min_horizontal("asked", "asked_once").alias("asked_once"),
-        *(pl.min_horizontal(c, f"{c}_whole").alias(c) for c in ("ou32", "ou128")),
+        pl.min_horizontal("asked", "requested_once").alias("requested_once"),
+        *(
+            pl.min_horizontal(c, f"{c}_whole").alias(c)
+            for c in ("sector_overfetch", "line_overfetch")
+        ),
     )
     return _ratios(summed, label)
 
@@ -183,14 +202,17 @@ def _ratios(summed: pl.DataFrame, label: str) -> pl.DataFrame:
     return summed.select(
         label,
         pl.when("rows").then(pl.lit("row")).otherwise(pl.lit("block")).alias("segment"),
-        *((pl.col(f"mis{q}") / pl.col("segments")).alias(f"mis{q}_frac") for q in (16, 32, 128)),
-        extra("o32", 32),
-        extra("o32_request", 32),
-        extra("o64", 64),
-        extra("o128", 128),
-        extra("ou32", 32, "asked_once"),
-        extra("ou128", 128, "asked_once"),
-        (pl.col("ou128") * LINE_BYTES).alias("line_bytes"),
+        *(
+            (pl.col(f"misaligned_{q}b") / pl.col("segments")).alias(f"misaligned_{q}b_frac")
+            for q in (16, 32, 128)
+        ),
+        extra("overfetch_32b", 32),
+        extra("request_overfetch", 32),
+        extra("overfetch_64b", 64),
+        extra("overfetch_128b", 128),
+        extra("sector_overfetch", 32, "requested_once"),
+        extra("line_overfetch", 128, "requested_once"),
+        (pl.col("line_overfetch") * LINE_BYTES).alias("line_bytes"),
     )
 
 
@@ -200,8 +222,17 @@ _COUNTS = pl.Schema(
     {
         name: pl.Int64()
         for name in (
-            *("segments", "asked", "mis16", "mis32", "mis128", "o32", "o64", "o128"),
-            *("o32_request", "ou32", "ou128"),
+            *(
+                "segments",
+                "asked",
+                "misaligned_16b",
+                "misaligned_32b",
+                "misaligned_128b",
+                "overfetch_32b",
+                "overfetch_64b",
+                "overfetch_128b",
+            ),
+            *("request_overfetch", "sector_overfetch", "line_overfetch"),
         )
     }
 )
@@ -215,11 +246,11 @@ def _count_pattern(pattern: dict[str, int | None]) -> dict[str, int]:
     counts: dict[str, NDArray[np.int64]] = {
         "segments": found.segments,
         "asked": found.bytes,
-        **{f"mis{q}": found.misaligned[q] for q in strides.ALIGNMENTS},
-        **{f"o{g}": found.touched[g] for g in strides.GRANULES},
-        "o32_request": _request_sectors(address, size).sum(keepdims=True),
-        "ou32": found.distinct[SECTOR_BYTES],
-        "ou128": found.distinct[LINE_BYTES],
+        **{f"misaligned_{q}b": found.misaligned[q] for q in strides.ALIGNMENTS},
+        **{f"overfetch_{g}b": found.touched[g] for g in strides.GRANULES},
+        "request_overfetch": _request_sectors(address, size).sum(keepdims=True),
+        "sector_overfetch": found.distinct[SECTOR_BYTES],
+        "line_overfetch": found.distinct[LINE_BYTES],
     }
     return {name: int(values[0]) for name, values in counts.items()}
 

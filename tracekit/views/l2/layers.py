@@ -16,8 +16,8 @@ from tracekit.views.l2.hits import kernel_hits
 
 __all__ = [
     "LAYER_KV",
-    "kv_beside",
     "kv_of_layers",
+    "layer_kv",
     "recording",
 ]
 
@@ -31,15 +31,15 @@ LAYER_KV: tuple[Column, ...] = (
     Column("kv_blocks", pl.Int64, "", "live KV blocks of the layer; null without markers"),
     Column("bytes", pl.Int64, "bytes", "distinct live bytes that markers state"),
     Column("frag_frac", pl.Float64, "1", "share of neighbouring blocks that lie apart"),
-    Column("stride_med_abs_bytes", pl.Float64, "bytes", "median distance of two neighbours"),
+    Column("stride_median_bytes", pl.Float64, "bytes", "median distance of two neighbours"),
     Column("run_mean_bytes", pl.Float64, "bytes", "mean contiguous piece"),
-    Column("o32_request_frac", pl.Float64, "1", "extra sectors of 128 B requests"),
+    Column("request_overfetch_frac", pl.Float64, "1", "extra sectors of 128 B requests"),
     Column("page_ratio", pl.Float64, "1", "2 MiB pages over needed; null below 2 MiB"),
     Column("line_overfetch_frac", pl.Float64, "1", "extra 128 B cache lines that blocks touch"),
     Column("line_bytes", pl.Int64, "bytes", "cache lines that the stated blocks touch"),
-    Column("footprint_l2_frac", pl.Float64, "x", "line_bytes over the size of the L2"),
+    Column("footprint_l2_ratio", pl.Float64, "x", "line_bytes over the size of the L2"),
     Column("span_bytes", pl.Int64, "bytes", "lowest to highest address, summed over sequences"),
-    Column("span_l2_frac", pl.Float64, "x", "span_bytes over the size of the L2"),
+    Column("span_l2_ratio", pl.Float64, "x", "span_bytes over the size of the L2"),
 )
 """Columns of `kv_of_layers` beside gpu and layer."""
 
@@ -55,7 +55,7 @@ def kv_of_layers(trace: Trace) -> pl.DataFrame:
     return _kv_at(trace, kernel_hits(trace).by_layer.select("gpu", "layer", "t_ns"))
 
 
-def kv_beside(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+def layer_kv(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     """Measure the KV layout of each layer when half of some kernels had been launched.
 
     Args:
@@ -90,9 +90,9 @@ def _kv_at(trace: Trace, times: pl.DataFrame) -> pl.DataFrame:
     )
     own = {
         "kv_blocks": pl.col("m"),
-        "line_overfetch_frac": pl.col("ou128_frac"),
-        "footprint_l2_frac": pl.col("line_bytes") / pl.col("l2_bytes"),
-        "span_l2_frac": pl.col("span_bytes") / pl.col("l2_bytes"),
+        "line_overfetch_frac": pl.col("line_overfetch_frac"),
+        "footprint_l2_ratio": pl.col("line_bytes") / pl.col("l2_bytes"),
+        "span_l2_ratio": pl.col("span_bytes") / pl.col("l2_bytes"),
     }
     return rows.select(
         "gpu",

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.cupti import STREAM_WAIT_EVENT
+from tracekit.model.table import Column, Table
 from tracekit.numerics import numbering, stacks
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import activity, device_ids, identified, queues
@@ -30,17 +31,19 @@ __all__ = [
 
 _CALL = ["report", "pid", "correlation"]
 _RECORD = ["report", "pid", "event_sync"]
-WAITS = pl.Schema(
-    {
-        "report": pl.UInt16(),
-        "pid": pl.UInt32(),
-        "record_context": pl.Int64(),
-        "record_stream": pl.Int64(),
-        "record_ns": pl.Int64(),
-        "wait_context": pl.Int64(),
-        "wait_stream": pl.Int64(),
-        "wait_ns": pl.Int64(),
-    }
+EVENT_WAITS = Table(
+    "event_waits",
+    (
+        Column("report", pl.UInt16, "", "report"),
+        Column("pid", pl.UInt32, "", "process"),
+        Column("record_context", pl.Int64, "", "context that records the event"),
+        Column("record_stream", pl.Int64, "", "stream that records it"),
+        Column("record_ns", pl.Int64, "ns", "time of that call"),
+        Column("wait_context", pl.Int64, "", "context that waits"),
+        Column("wait_stream", pl.Int64, "", "stream that waits"),
+        Column("wait_ns", pl.Int64, "ns", "time of the waiting call"),
+    ),
+    "one wait of a stream for an event",
 )
 
 
@@ -55,13 +58,13 @@ def event_waits(trace: Trace) -> pl.DataFrame:
     """
     waits = trace.frame("sync").filter(pl.col("sync_type") == STREAM_WAIT_EVENT)
     if waits.is_empty():
-        return pl.DataFrame(schema=WAITS)
+        return EVENT_WAITS.empty()
     records = _called(trace, trace.frame("event_records"), "record")
     # Two records of one number would leave open which is meant.
     records = records.drop_nulls("event_sync").unique(_RECORD, keep="none")
     waits = _called(trace, waits, "wait")
     joined = waits.join(records, on=_RECORD, how="left", maintain_order="left")
-    return joined.select(list(WAITS)).cast(WAITS).sort("report", "pid", "wait_ns", nulls_last=True)
+    return EVENT_WAITS.select(joined).sort("report", "pid", "wait_ns", nulls_last=True)
 
 
 def _called(trace: Trace, rows: pl.DataFrame, name: str) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.trace import Trace, View, view
 from tracekit.views.counters import metrics
 from tracekit.views.counters.metrics import Counter
@@ -29,32 +30,34 @@ __all__ = [
 
 LANES = ("steps", "communication", "compute", "copies", "opaque graphs")
 """Kinds of track, in the order in which they are drawn."""
-WORK = pl.Schema(
-    {
-        "gpu": pl.Int16(),
-        "lane": pl.Enum(LANES),
-        "stream": pl.Int64(),
-        "track": pl.UInt32(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "busy_ns": pl.Int64(),
-        "n": pl.UInt32(),
-        "kind": pl.String(),
-        "name": pl.String(),
-    }
+WORK = Table(
+    "work",
+    (
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("lane", pl.Enum(LANES), "", "lane of the timeline"),
+        Column("stream", pl.Int64, "", "stream"),
+        Column("track", pl.UInt32, "", "number of the track"),
+        Column("start_ns", pl.Int64, "ns", "start"),
+        Column("end_ns", pl.Int64, "ns", "end"),
+        Column("busy_ns", pl.Int64, "ns", "time that the pieces run"),
+        Column("n", pl.UInt32, "", "pieces merged into one box"),
+        Column("kind", pl.String, "", "class of work"),
+        Column("name", pl.String, "", "name"),
+    ),
+    "one box of the timeline",
 )
-"""Columns of `timeline_work`."""
-SAMPLES = pl.Schema(
-    {
-        "gpu": pl.Int16(),
-        "what": pl.String(),
-        "start_ns": pl.Int64(),
-        "end_ns": pl.Int64(),
-        "mean_frac": pl.Float64(),
-        "max_frac": pl.Float64(),
-    }
+SAMPLES = Table(
+    "samples",
+    (
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("what", pl.String, "", "quantity"),
+        Column("start_ns", pl.Int64, "ns", "start"),
+        Column("end_ns", pl.Int64, "ns", "end"),
+        Column("mean_frac", pl.Float64, "1", "mean share of peak"),
+        Column("max_frac", pl.Float64, "1", "largest share of peak"),
+    ),
+    "one sampled quantity over one stretch of time",
 )
-"""Columns of `timeline_samples`."""
 MOST_BOXES, MOST_CELLS = 16_000, 4_000
 _STREAMS = 6
 _SAME_FRAC = 0.005
@@ -87,10 +90,10 @@ def timeline_work(trace: Trace) -> pl.DataFrame:
         .then(pl.lit("copies"))
         .otherwise(pl.lit("compute"))
     )
-    work = work.with_columns(lane.cast(WORK["lane"]).alias("lane"))
+    work = work.with_columns(lane.cast(WORK.schema["lane"]).alias("lane"))
     rows = pl.concat([_few_streams(work), _steps(trace)], how="diagonal_relaxed")
     rows = rows.with_columns((pl.struct(_TRACK).rank("dense") - 1).alias("track"))
-    return _thinned(rows).select(list(WORK)).cast(WORK).sort("track", "start_ns", "end_ns")
+    return WORK.select(_thinned(rows)).sort("track", "start_ns", "end_ns")
 
 
 def _few_streams(work: pl.DataFrame) -> pl.DataFrame:
@@ -117,7 +120,7 @@ def _steps(trace: Trace) -> pl.DataFrame:
     spans = steps(trace).drop_nulls("gpu_start_ns").join(own, on="step", how="left")
     return spans.select(
         "gpu",
-        pl.lit("steps", WORK["lane"]).alias("lane"),
+        pl.lit("steps", WORK.schema["lane"]).alias("lane"),
         "report",
         "pid",
         pl.col("tid").cast(pl.Int64).alias("context"),
@@ -175,7 +178,7 @@ def timeline_samples(trace: Trace) -> pl.DataFrame:
         that of its highest sample; time without a valid sample has no row unless rows had to be
         merged.
     """
-    parts = [SAMPLES.to_frame()]
+    parts = [SAMPLES.empty()]
     for gpu in sorted(used_gpus(trace)):
         received, sent = metrics.link(trace, gpu)
         found = {
@@ -208,7 +211,7 @@ def _cells(gpu: int, what: str, counters: Sequence[Counter]) -> pl.DataFrame:
         pl.col("value").max().alias("max_frac"),
     )
     labelled = merged.with_columns(pl.lit(gpu, pl.Int16).alias("gpu"), pl.lit(what).alias("what"))
-    return labelled.select(list(SAMPLES)).cast(SAMPLES)
+    return SAMPLES.select(labelled)
 
 
 PICTURES: tuple[View[pl.DataFrame], ...] = (timeline_work, timeline_samples)

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import intervals
 from tracekit.numerics.intervals import Intervals
 from tracekit.numerics.rows import shares
@@ -23,22 +24,23 @@ __all__ = ["HOST_LATE", "IDLE", "LATENESS", "QUEUED", "lateness"]
 HOST_LATE, IDLE = "host launches late", "idle although work was launched"
 QUEUED = "ready, other work holds the GPU"
 _BY = ["comm", "op", "step_group"]
-LATENESS = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "step_group": pl.String(),
-        "late_rank_id": pl.UInt32(),
-        "late_rank": pl.String(),
-        "n": pl.Int64(),
-        "late_ns": pl.Int64(),
-        "what": pl.String(),
-        "extra_ns": pl.Int64(),
-        "extra_frac": pl.Float64(),
-        "weighty": pl.Boolean(),
-    }
+LATENESS = Table(
+    "lateness",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("step_group", pl.String, "", "group of like steps; null outside of steps"),
+        Column("late_rank_id", pl.UInt32, "", "rank that came last"),
+        Column("late_rank", pl.String, "", "rank that came last, in words"),
+        Column("n", pl.Int64, "", "times that the rank came last"),
+        Column("late_ns", pl.Int64, "ns", "skew of collectives at which it was last, summed"),
+        Column("what", pl.String, "", "what the time went to"),
+        Column("extra_ns", pl.Int64, "ns", "more time than on the earliest rank, summed"),
+        Column("extra_frac", pl.Float64, "1", "of late_ns"),
+        Column("weighty", pl.Boolean, "", "the largest of a rank, and large ones after it"),
+    ),
+    "what a late rank did that the earliest did not",
 )
-"""Columns of `lateness`."""
 WEIGHTY_FRAC = 0.01
 SHOWN_ROWS = 6
 """Weighty rows of a step group: so many over all ranks, but at least one a rank."""
@@ -61,7 +63,7 @@ def lateness(trace: Trace) -> pl.DataFrame:
     """
     rows = _segments(trace)
     if rows.is_empty():
-        return pl.DataFrame(schema=LATENESS)
+        return LATENESS.empty()
     processes = rank_labels(trace).select("report", "gpu", "pid")
     ranks = np.flatnonzero(np.bincount(rows["rank_id"].to_numpy()))
     about, late, early = _compared(trace, rows)
@@ -122,7 +124,7 @@ def _accounts(
     work: Lanes, launched: pl.Series, process: NDArray[np.bool_], windows: Intervals
 ) -> dict[str, NDArray[np.int64]]:
     """How long of each window the GPU of one rank did what: by kind of work and of idleness."""
-    _, found = work.shares_beside(windows, process)
+    _, found = work.overlap_by_kind(windows, process)
     launch = launched.slice(work.first, work.start.size).fill_null(np.iinfo(np.int64).min)
     late, idle = shares.idle(
         work.start, work.end, work.queue, launch.to_numpy(), process[work.stream_of]
@@ -169,7 +171,7 @@ def _differences(
     fits = place <= (SHOWN_ROWS // n_ranks).clip(lower_bound=1)
     weighty = (place == 1) | (fits & (pl.col("extra_frac") >= WEIGHTY_FRAC))
     found = found.sort([*by, "what"], nulls_last=True).with_columns(weighty.alias("weighty"))
-    found = found.select(list(LATENESS)).cast(LATENESS)
+    found = LATENESS.select(found)
     order = [*_BY, "late_ns", "late_rank_id", "extra_ns", "what"]
     down = [False, False, False, True, False, True, False]
     return found.sort(order, descending=down, nulls_last=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from tracekit.model.table import Column, Table
 from tracekit.trace import Trace, view
 from tracekit.views.collectives.dependents import dependents
 from tracekit.views.collectives.kernels import collectives
@@ -28,44 +29,61 @@ SETTLED_FROM = 20
 recording at one instant."""
 _BY = ["comm", "op", "step_group"]
 _TEXTS = pl.col(_BY).cast(pl.String)
-RANK_WAITS = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "step_group": pl.String(),
-        "rank_id": pl.UInt32(),
-        "rank": pl.String(),
-        "n": pl.Int64(),
-        "n_last": pl.Int64(),
-        "wait_median_ns": pl.Float64(),
-        "wait_ns": pl.Int64(),
-        "wait_felt_ns": pl.Int64(),
-        "first_wait_ns": pl.Int64(),
-        "time_ns": pl.Int64(),
-        "wait_frac": pl.Float64(),
-        "xfer_median_ns": pl.Float64(),
-    }
+RANK_WAITS = Table(
+    "rank_waits",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("step_group", pl.String, "", "group of like steps; null outside of steps"),
+        Column("rank_id", pl.UInt32, "", "number of the rank in this run"),
+        Column("rank", pl.String, "", "rank in words"),
+        Column("n", pl.Int64, "", "collectives"),
+        Column("n_last", pl.Int64, "", "collectives at which this rank came last"),
+        Column("wait_median_ns", pl.Float64, "ns", "median wait"),
+        Column("wait_ns", pl.Int64, "ns", "waiting for late ranks, summed"),
+        Column("wait_blocking_ns", pl.Int64, "ns", "part of wait_ns that something waited through"),
+        Column(
+            "first_wait_ns", pl.Int64, "ns", "wait in the first collective, not in sums or time_ns"
+        ),
+        Column("time_ns", pl.Int64, "ns", "the rank's own step time in that group"),
+        Column("wait_frac", pl.Float64, "1", "of the rank's own step time"),
+        Column("xfer_median_ns", pl.Float64, "ns", "median of own end - latest start"),
+    ),
+    "waiting of one rank in one step group",
 )
-"""Columns of `rank_waits`."""
-SKEW = pl.Schema(
-    {
-        "comm": pl.String(),
-        "op": pl.String(),
-        "step_group": pl.String(),
-        "n": pl.Int64(),
-        "skew_median_ns": pl.Float64(),
-        "transfer_median_ns": pl.Float64(),
-        "skew_over_transfer": pl.Float64(),
-        "mean_wait_ns": pl.Int64(),
-        "mean_wait_felt_ns": pl.Int64(),
-        "time_ns": pl.Float64(),
-        "first_skew_ns": pl.Int64(),
-        "worst_start_ns": pl.Int64(),
-        "worst_end_ns": pl.Int64(),
-        "provenance": pl.Float64(),
-    }
+SKEW = Table(
+    "skew",
+    (
+        Column("comm", pl.String, "", "communicator: its id, or ~family#k where unknown"),
+        Column("op", pl.String, "", "operation; null when nothing states it"),
+        Column("step_group", pl.String, "", "group of like steps; null outside of steps"),
+        Column("n", pl.Int64, "", "collectives"),
+        Column("skew_median_ns", pl.Float64, "ns", "median skew"),
+        Column("transfer_median_ns", pl.Float64, "ns", "median transfer"),
+        Column("skew_over_transfer", pl.Float64, "", "median skew over median transfer"),
+        Column("mean_wait_ns", pl.Int64, "ns", "mean wait over ranks, summed"),
+        Column("mean_wait_blocking_ns", pl.Int64, "ns", "part of it that something waited through"),
+        Column("time_ns", pl.Float64, "ns", "mean step time of the ranks"),
+        Column("first_skew_ns", pl.Int64, "ns", "skew of the first collective, not in sums"),
+        Column("worst_start_ns", pl.Int64, "ns", "start of the worst case"),
+        Column("worst_end_ns", pl.Int64, "ns", "its end"),
+        Column("provenance", pl.Float64, "", "confidence in source of size and operation, 0..1"),
+    ),
+    "skew against transfer in one step group",
 )
-"""Columns of `skews`."""
+RANKS = Table(
+    "ranks",
+    (
+        Column("rank_id", pl.UInt32, "", "number of the rank in this run"),
+        Column("rank", pl.String, "", "rank in words"),
+        Column("where", pl.String, "", "file and GPU of the rank"),
+        Column("rank_known", pl.Boolean, "", "whether the number is the library's own"),
+        Column("report", pl.UInt16, "", "report"),
+        Column("gpu", pl.Int16, "", "GPU; null when the report does not name it"),
+        Column("pid", pl.UInt32, "", "process"),
+    ),
+    "one rank",
+)
 
 
 @view
@@ -106,13 +124,13 @@ def waiting_members(trace: Trace) -> pl.DataFrame:
     """Return the members of matched collectives with what something waited through.
 
     Returns:
-        `Matching.members` plus wait_felt_ns Int64. Waits below the error of the clocks count as
+        `Matching.members` plus wait_blocking_ns Int64. Waits below the error of the clocks count as
         none.
     """
     members = matching(trace).members
-    felt = dependents(trace)["wait_felt_ns"]
+    felt = dependents(trace)["wait_blocking_ns"]
     felt = felt[members["row"]] if members.height else felt.clear()
-    shorter = pl.min_horizontal("wait_felt_ns", "wait_ns").alias("wait_felt_ns")
+    shorter = pl.min_horizontal("wait_blocking_ns", "wait_ns").alias("wait_blocking_ns")
     return members.hstack([felt]).with_columns(shorter)
 
 
@@ -124,7 +142,7 @@ def waited_instances(trace: Trace) -> pl.DataFrame:
         Frame of instance, comm, op, skew_ns, transfer_ns, late_rank_id, last_start_ns,
         last_end_ns and provenance of `instances`, step_group Categorical (null outside steps),
         starting Boolean (the first of its communicator, see `SETTLED_FROM`), and mean_wait_ns and
-        mean_wait_felt_ns Float64, means over ranks; a row a row of `instances`.
+        mean_wait_blocking_ns Float64, means over ranks; a row a row of `instances`.
     """
     columns = ["instance", "comm", "op", "skew_ns", "transfer_ns", "late_rank_id"]
     rows = instances(trace).select(*columns, "last_start_ns", "last_end_ns", "step", "provenance")
@@ -143,7 +161,7 @@ def waited_instances(trace: Trace) -> pl.DataFrame:
         f"mean_{c}": np.add.reduceat(members[c].to_numpy(), start) / n
         if n.size
         else np.zeros(0, np.float64)
-        for c in ("wait_ns", "wait_felt_ns")
+        for c in ("wait_ns", "wait_blocking_ns")
     }
     return rows.with_columns(**{name: pl.Series(mean) for name, mean in means.items()})
 
@@ -167,12 +185,12 @@ def rank_waits(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of `RANK_WAITS`, sorted by comm, op, step_group, rank_id. Medians are over all
         collectives; sums leave out the first one of a communicator (see `SETTLED_FROM`).
-        wait_felt_ns: part of wait_ns through which something waited (`dependents`).
+        wait_blocking_ns: part of wait_ns through which something waited (`dependents`).
         first_wait_ns: wait in the first collective. wait_frac is of time_ns, the rank's own step
         time in that group without the wait in the first collective.
     """
     labels = rank_labels(trace).select("rank_id", "rank", "report", "pid")
-    columns = ["instance", "comm", "op", "rank_id", "wait_ns", "wait_felt_ns", "xfer_ns"]
+    columns = ["instance", "comm", "op", "rank_id", "wait_ns", "wait_blocking_ns", "xfer_ns"]
     members = waiting_members(trace).select(columns)
     found = (
         in_collective(trace, members, "late_rank_id", "starting", "step_group")
@@ -182,7 +200,7 @@ def rank_waits(trace: Trace) -> pl.DataFrame:
             (pl.col("late_rank_id") == pl.col("rank_id")).sum().alias("n_last"),
             pl.col("wait_ns").median().alias("wait_median_ns"),
             pl.col("wait_ns").filter(~pl.col("starting")).sum().alias("wait_ns"),
-            pl.col("wait_felt_ns").filter(~pl.col("starting")).sum(),
+            pl.col("wait_blocking_ns").filter(~pl.col("starting")).sum(),
             pl.col("wait_ns").filter("starting").sum().alias("first_wait_ns"),
             pl.col("xfer_ns").median().alias("xfer_median_ns"),
         )
@@ -192,8 +210,8 @@ def rank_waits(trace: Trace) -> pl.DataFrame:
     found = found.join(times, on=["report", "pid", "step_group"], how="left")
     found = found.with_columns(pl.col("time_ns") - pl.col("first_wait_ns"))
     share = pl.when(pl.col("time_ns") > 0).then(pl.col("wait_ns") / pl.col("time_ns"))
-    found = found.with_columns(share.alias("wait_frac")).select(list(RANK_WAITS))
-    return found.cast(RANK_WAITS).sort(*_BY, "rank_id", nulls_last=True)
+    found = RANK_WAITS.select(found.with_columns(share.alias("wait_frac")))
+    return found.sort(*_BY, "rank_id", nulls_last=True)
 
 
 @view
@@ -202,8 +220,9 @@ def skews(trace: Trace) -> pl.DataFrame:
 
     Returns:
         Frame of `SKEW`, sorted. mean_wait_ns sums the mean wait over ranks: what would be won if
-        all ranks came at the mean moment; mean_wait_felt_ns the part of it through which something
-        waited. time_ns is the mean step time of the ranks, without the first collective's wait.
+        all ranks came at the mean moment; mean_wait_blocking_ns the part of it through which
+        something waited. time_ns is the mean step time of the ranks, without the first collective's
+        wait.
     """
     each = waited_instances(trace)
     normal = each.filter(~pl.col("starting"))
@@ -222,7 +241,10 @@ def skews(trace: Trace) -> pl.DataFrame:
             pl.len().alias("n"),
             pl.col("skew_ns").median().alias("skew_median_ns"),
             pl.col("transfer_ns").median().alias("transfer_median_ns"),
-            pl.col("mean_wait_ns", "mean_wait_felt_ns").filter(~pl.col("starting")).sum().round(),
+            pl.col("mean_wait_ns", "mean_wait_blocking_ns")
+            .filter(~pl.col("starting"))
+            .sum()
+            .round(),
             pl.col("mean_wait_ns").filter("starting").sum().round().alias("_first_ns"),
             pl.col("skew_ns").filter("starting").max().alias("first_skew_ns"),
             pl.col("provenance").min(),
@@ -236,5 +258,5 @@ def skews(trace: Trace) -> pl.DataFrame:
     ratio = pl.when(pl.col("transfer_median_ns") > 0).then(
         pl.col("skew_median_ns") / pl.col("transfer_median_ns")
     )
-    found = found.with_columns(ratio.alias("skew_over_transfer")).select(list(SKEW))
-    return found.cast(SKEW).sort(_BY, nulls_last=True)
+    found = SKEW.select(found.with_columns(ratio.alias("skew_over_transfer")))
+    return found.sort(_BY, nulls_last=True)

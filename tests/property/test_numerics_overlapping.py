@@ -46,8 +46,8 @@ def test_rows_beside_a_union(
     at = np.array(windows, np.int64).reshape(-1, 2)
     union = intervals.union(at[:, 0], at.sum(axis=1))
     asked = (work.start, work.end, work.queue, work.kind, work.chosen)
-    found = overlapping._rows_beside(*asked, *union)
-    assert found.tolist() == overlapping.rows_beside(*asked, union).tolist()
+    found = overlapping._overlapping_rows(*asked, *union)
+    assert found.tolist() == overlapping.overlapping_rows(*asked, union).tolist()
 
 
 @settings(deadline=None)
