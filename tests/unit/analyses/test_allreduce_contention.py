@@ -238,7 +238,7 @@ def test_equal_times_are_reported_as_unharmed(judge):
     _, found = judge(two_phases(ALONE, ALONE))
     (finding,) = found.values()
     assert (finding.id, finding.level) == ("allreduce_contention/not_slowed", Level.OK)
-    assert "not slower beside device-to-device copies: transfer 1.00x" in finding.title
+    assert "not slower while device-to-device copies run: transfer 1.00x" in finding.title
 
 
 def test_nothing_beside_is_ok(judge):

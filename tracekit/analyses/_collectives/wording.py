@@ -1,4 +1,4 @@
-"""Words and judgements that the analyses of communication share."""
+"""Sentences and findings that both analyses of collectives use."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tracekit.wording.numbers import count_of, duration, share, threshold
 __all__ = [
     "FEW",
     "UNCLASSIFIED_LIMIT",
-    "all_of",
     "combined_stake_note",
-    "hint",
+    "communicator_label",
+    "denominator",
+    "denominator_of_run",
     "limit_ok_findings",
     "limits",
+    "marked_as_hint",
     "missing_sizes",
     "no_collectives",
     "only_point_to_point",
-    "op_name",
-    "op_slug",
     "opaque_caveat",
+    "operation_name",
+    "operation_slug",
     "partner_name",
-    "share_of",
     "source_note",
     "unmatched",
-    "whose",
 ]
 
 UNCLASSIFIED_LIMIT = 0.10
@@ -72,14 +72,14 @@ _REASONS = {
 }
 
 
-def op_name(op: str | None) -> str:
+def operation_name(op: str | None) -> str:
     """Return "all-reduce" for "AllReduce"; "collective" when the operation is unknown."""
     return "collective" if op is None else _OPS.get(op, op)
 
 
-def op_slug(op: str | None) -> str:
+def operation_slug(op: str | None) -> str:
     """Return the operation as part of a finding's id."""
-    return re.sub(r"[^a-z0-9]+", "-", op_name(op).lower()).strip("-")
+    return re.sub(r"[^a-z0-9]+", "-", operation_name(op).lower()).strip("-")
 
 
 def partner_name(kind: str | None) -> str:
@@ -89,8 +89,8 @@ def partner_name(kind: str | None) -> str:
     return _PARTNERS.get(kind, f"{kind.replace('_', ' ')} kernels")
 
 
-def whose(frames: Frames, comm: str) -> str:
-    """Return which communicator is meant, nothing when there is only one."""
+def communicator_label(frames: Frames, comm: str) -> str:
+    """Return " on communicator 0x..", "" when there is only one."""
     known = frames["communicators"]["comm"].n_unique()
     if known <= 1:
         return ""
@@ -171,7 +171,7 @@ def source_note(facts: Row) -> str:
 
 
 def missing_sizes(facts: Row) -> tuple[Missing, ...]:
-    """Return what would tell message sizes, if NCCL said them and the export left them out."""
+    """Return what to record for message sizes, if NCCL stated them and the export dropped them."""
     if not facts["n_unsized"] or not facts["has_nccl_ranges"] or facts["n_blobs"]:
         return ()
     return (Missing("message sizes: export NCCL's NVTX payloads", ("nvtx_schemas",)),)
@@ -217,7 +217,7 @@ def _unmatched_one(
                 longest["median_ns"],
                 "ns",
                 n=longest["n"],
-                doc=f"raw median of {op_name(longest['op'])} kernels, waiting included",
+                doc=f"raw median of {operation_name(longest['op'])} kernels, waiting included",
             ),
         ),
         caveats=(
@@ -256,7 +256,7 @@ LOW_CONFIDENCE = 0.5
 NEARLY_ALL = 0.99
 
 
-def share_of(group: str | None, time_ns: float | None) -> str:
+def denominator(group: str | None, time_ns: float | None) -> str:
     """Return what a share is of, with its length: the span of device work, or a step group.
 
     Args:
@@ -270,10 +270,10 @@ def share_of(group: str | None, time_ns: float | None) -> str:
     return f'the {length}device time in steps "{group}"'
 
 
-def all_of(facts: Row, time_ns: float | None) -> str:
+def denominator_of_run(facts: Row, time_ns: float | None) -> str:
     """Return what a share of everything is of: all steps, or the span of device work."""
     if not facts["has_steps"]:
-        return share_of(None, time_ns)
+        return denominator(None, time_ns)
     return "the device time in all steps" + (
         "" if time_ns is None else f", {duration(time_ns)} a rank"
     )
@@ -292,7 +292,7 @@ def limits(warn: float | None, critical: float | None, *, ratio: bool = False) -
     return ", ".join(f"{word} from {threshold(v, unit)}" for word, v in words if v is not None)
 
 
-def hint(title: str, n: int, confidence: Confidence) -> str:
+def marked_as_hint(title: str, n: int, confidence: Confidence) -> str:
     """Return the headline, marked as a hint where it rests on a handful of collectives."""
     if n >= FEW or confidence.value >= LOW_CONFIDENCE:
         return title
@@ -305,7 +305,7 @@ def combined_stake_note(frames: Frames, comm: str, own_ns: int) -> str:
     Args:
         frames: With ``combined_stake``.
         comm: Communicator.
-        own_ns: What the finding itself puts at stake; nothing is said where that is nearly all.
+        own_ns: What the finding itself puts at stake; "" is returned where that is nearly all.
     """
     rows = frames["combined_stake"].filter(pl.col("comm") == comm)
     if rows.is_empty() or not rows["combined_ns"].item():
@@ -318,8 +318,8 @@ def combined_stake_note(frames: Frames, comm: str, own_ns: int) -> str:
         ("queueing", "queueing"),
         ("slower transfers", "slower"),
     )
-    said = [f"{words} {duration(row[f'{name}_ns'] or None, 'none')}" for words, name in parts]
+    each = [f"{words} {duration(row[f'{name}_ns'] or None, 'none')}" for words, name in parts]
     return (
         "Do not add findings up: on this communicator all together put at most"
-        f" {duration(row['combined_ns'])} at stake, each moment counted once ({', '.join(said)})."
+        f" {duration(row['combined_ns'])} at stake, each moment counted once ({', '.join(each)})."
     )

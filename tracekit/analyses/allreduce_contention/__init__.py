@@ -2,8 +2,8 @@
 
 The time compared is the *transfer* of a collective, last end - latest start over its ranks, so
 waiting for a late rank is not in it. Like is compared with like (communicator, operation, type,
-size, kernel, grid), beside one kind of partner against alone; DRAM and NVLink samples over the
-very transfers tell lack of bandwidth from lack of SMs.
+size, kernel, grid), overlapped by one kind of partner against alone; DRAM and NVLink samples over
+these transfers show whether bandwidth or SMs are lacking.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
 
 ANALYSIS = Analysis(
     name="allreduce_contention",
-    question="Do collectives get slower while other work uses the GPU, and for want of what?",
+    question="Do collectives get slower while other work uses the GPU, and what is scarce?",
     requires=("kernels",),
     params=Params,
     results=(

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._collectives.wording import limits, partner_name, share_of
+from tracekit.analyses._collectives.wording import denominator, limits, partner_name
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric
 from tracekit.trace.analysis import Frames
 from tracekit.wording.numbers import duration, ratio, share
@@ -42,7 +42,7 @@ def slowed(frames: Frames, facts: Row, params: Any) -> tuple[Finding, ...]:
     if excess_frac < params.warn_frac:
         return ()
     hidden = int(rows["hidden_ns"].sum())
-    of = share_of(None, span)
+    of = denominator(None, span)
     return (_slowed(rows.row(0, named=True), (excess, hidden), excess_frac, of, params),)
 
 

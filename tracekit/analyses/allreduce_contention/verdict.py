@@ -8,18 +8,18 @@ from typing import Any
 import polars as pl
 
 from tracekit.analyses._collectives.wording import (
-    all_of,
     combined_stake_note,
-    hint,
+    communicator_label,
+    denominator_of_run,
     limit_ok_findings,
+    marked_as_hint,
     missing_sizes,
     no_collectives,
     only_point_to_point,
-    op_name,
-    op_slug,
     opaque_caveat,
+    operation_name,
+    operation_slug,
     unmatched,
-    whose,
 )
 from tracekit.analyses.allreduce_contention.slowed_compute import slowed
 from tracekit.analyses.allreduce_contention.wording import (
@@ -82,18 +82,18 @@ def _level(row: Row, params: Any) -> Level:
 
 
 def _slower(frames: Frames, facts: Row, comm: Row, row: Row, params: Any) -> Finding:
-    op, mechanism = op_name(row["op"]), row["mechanism"]
+    op, mechanism = operation_name(row["op"]), row["mechanism"]
     slug = _SLUGS.get(mechanism, mechanism)
     several = frames["communicators"].height > 1
     sure = confidence(facts, comm, row)
     return Finding(
-        id=f"{NAME}/{op_slug(row['op'])}-{slug}" + (f"-{comm['comm']}" if several else ""),
+        id=f"{NAME}/{operation_slug(row['op'])}-{slug}" + (f"-{comm['comm']}" if several else ""),
         level=_level(row, params),
-        title=hint(_title(frames, comm, row), row["n_overlapped"], sure),
+        title=marked_as_hint(_title(frames, comm, row), row["n_overlapped"], sure),
         metrics=metrics(frames, row, params),
         at_stake_ns=row["lost_ns"],
         at_stake_frac=row["lost_all_frac"],
-        at_stake_of=all_of(facts, row["all_time_ns"]),
+        at_stake_of=denominator_of_run(facts, row["all_time_ns"]),
         confidence=sure,
         advice=" ".join(
             s
@@ -124,9 +124,10 @@ def _missing(facts: Row, mechanism: str) -> tuple[Missing, ...]:
 
 def _title(frames: Frames, comm: Row, row: Row) -> str:
     slowdown, doubt = slowdown_range(frames, row)
+    what = f"{operation_name(row['op'])}{communicator_label(frames, comm['comm'])}"
     return (
-        f"{op_name(row['op'])}{whose(frames, comm['comm'])} is {slowdown} slower while"
-        f" {partner_words(row)} run{doubt}: {_cause(row)}; {duration(row['lost_ns'])} lost,"
+        f"{what} is {slowdown} slower while {partner_words(row)} run{doubt}:"
+        f" {_cause(row)}; {duration(row['lost_ns'])} lost,"
         f" {share(row['lost_frac'], 'unknown')} of {lost_of(row)}{_all_work(row)}"
     )
 
@@ -134,7 +135,9 @@ def _title(frames: Frames, comm: Row, row: Row) -> str:
 def _all_work(row: Row) -> str:
     """The share that decides the level, where other kinds of work add to it."""
     own, every = row["lost_frac"] or 0.0, row["comm_lost_frac"] or 0.0
-    return f" ({share(every)} with all kinds of work beside)" if share(every) != share(own) else ""
+    return (
+        f" ({share(every)} for all kinds of overlapping work)" if share(every) != share(own) else ""
+    )
 
 
 def _cause(row: Row) -> str:
@@ -156,7 +159,7 @@ def _cause(row: Row) -> str:
 
 
 def _advice(frames: Frames, row: Row, params: Any) -> str:
-    op, partners = op_name(row["op"]), partner_words(row)
+    op, partners = operation_name(row["op"]), partner_words(row)
     won = (
         f"Without the overlap at most {duration(row['lost_ns'])} of transfer time is won, less what"
     )
@@ -165,7 +168,7 @@ def _advice(frames: Frames, row: Row, params: Any) -> str:
         return (
             f"Move the {partners} to where no {op} runs, or make them move fewer bytes: both need"
             f" the same memory. More SMs or a higher stream priority let the {op} start sooner, but"
-            f" not move data faster beside them. {won}"
+            f" not move data faster while they overlap. {won}"
         )
     if row["mechanism"] == "link":
         return f"Both want the GPU link: send fewer bytes at once, or one after the other. {won}"
@@ -176,7 +179,7 @@ def _advice(frames: Frames, row: Row, params: Any) -> str:
             f"{_of_sizes(frames, row, params)} {won}"
         )
     return (
-        "Record DRAM and NVLink counters to tell a lack of bandwidth from a lack of SMs: the"
+        "Record DRAM and NVLink counters to see whether bandwidth or SMs are scarce: the"
         f" remedies differ. {won}"
     )
 
@@ -195,8 +198,8 @@ def _of_sizes(frames: Frames, row: Row, params: Any) -> str:
 
 def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     notes = [
-        "Slower beside other work is an association: whatever else differed then counts too.",
-        _felt(frames, row),
+        "Slower under overlap is an association: whatever else differed then counts too.",
+        _blocking(frames, row),
         "Waiting for late ranks and queueing to start are not in these numbers: other findings have"
         ' them ("ranks wait for each other", "queue behind").',
     ]
@@ -224,13 +227,13 @@ def _caveats(frames: Frames, facts: Row, row: Row) -> tuple[str, ...]:
     return (*notes, *opaque_caveat(facts))
 
 
-def _felt(frames: Frames, row: Row) -> str:
+def _blocking(frames: Frames, row: Row) -> str:
     """How much of the loss something waited for."""
-    felt = blocking_loss(frames, row)
-    if felt >= row["lost_ns"] // 2:
-        return f"{duration(felt)} of the loss was seen to hold up other work or the host."
+    blocking = blocking_loss(frames, row)
+    if blocking >= row["lost_ns"] // 2:
+        return f"{duration(blocking)} of the loss was seen to delay other work or the host."
     return (
-        f"Lost is transfer time; {duration(felt or None, 'none')} of it was seen to delay other"
+        f"Lost is transfer time; {duration(blocking or None, 'none')} of it was seen to delay other"
         " work or the host in this recording. The run gets shorter only where something waits."
     )
 
@@ -245,8 +248,8 @@ def _evidence(frames: Frames, row: Row) -> tuple[Evidence, ...]:
             "attribution",
             where | {"kind": kinds},
             ("gpu", "corunner", "n", "excess_ns", "excess_frac"),
-            "What the lost time goes with",
-            {"corunner": "work beside", "excess_ns": "lost", "excess_frac": "of lost"},
+            "Overlapping work that the lost time is attributed to",
+            {"corunner": "overlapping work", "excess_ns": "lost", "excess_frac": "of lost"},
         ),
     )
 
@@ -254,14 +257,14 @@ def _evidence(frames: Frames, row: Row) -> tuple[Evidence, ...]:
 def not_slowed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
     """Return the verdict on a communicator that other work does not slow."""
     first = rows.sort("n_overlapped", descending=True, maintain_order=True).row(0, named=True)
-    op = op_name(first["op"])
+    op = operation_name(first["op"])
     interval = bounds(first["slowdown_lo_ratio"], first["slowdown_hi_ratio"], "x")
     return Finding(
         id=f"{NAME}/not_slowed"
         + ("" if frames["communicators"].height == 1 else f"-{comm['comm']}"),
         level=Level.OK,
-        title=f"{op}{whose(frames, comm['comm'])} is not slower beside {partner_words(first)}:"
-        f" transfer {ratio(first['slowdown_ratio'])} {interval},"
+        title=f"{op}{communicator_label(frames, comm['comm'])} is not slower while"
+        f" {partner_words(first)} run: transfer {ratio(first['slowdown_ratio'])} {interval},"
         f" {count_of(first['n_overlapped'], 'collective')} against {first['n_alone']} alone",
         metrics=metrics(frames, first, params),
         confidence=confidence(facts, comm, first),
@@ -273,7 +276,7 @@ def not_slowed(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params
 
 
 def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
-    """Return the verdict where no group has five collectives alone and five beside."""
+    """Return the verdict where no group has five collectives alone and five overlapped."""
     groups = frames["groups"].filter(pl.col("comm") == comm["comm"])
     contended = int(groups["n_overlapped"].sum())
     alone = int(groups.unique("bytes")["n_alone"].sum())
@@ -285,7 +288,7 @@ def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
             id=f"{NAME}/no_overlap{suffix}",
             level=Level.OK,
             title=f"none of {count_of(comm['n_matched'], 'collective')}"
-            f"{whose(frames, comm['comm'])} overlapped other work",
+            f"{communicator_label(frames, comm['comm'])} overlapped other work",
             confidence=confidence(
                 facts, comm, {"n_overlapped": comm["n_matched"], "provenance": comm["provenance"]}
             ),
@@ -297,8 +300,8 @@ def nothing_to_compare(frames: Frames, facts: Row, comm: Row) -> Finding:
     return Finding(
         id=f"{NAME}/no_baseline{suffix}",
         level=Level.UNKNOWN,
-        title=f"contention is unknown{whose(frames, comm['comm'])}: {contended} collectives ran"
-        f" beside other work and {alone} alone, and no size has five of both",
+        title=f"contention is unknown{communicator_label(frames, comm['comm'])}: {contended}"
+        f" collectives overlapped other work and {alone} ran alone, and no size has five of both",
         caveats=("Only collectives of one size, type, kernel and grid are compared.",),
         scope=scope,
         evidence=evidence,

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tracekit.analyses._collectives.wording import limits, partner_name, share_of, source_note
+from tracekit.analyses._collectives.wording import denominator, limits, partner_name, source_note
 from tracekit.model.finding import Confidence, Evidence, Metric
 from tracekit.model.kernels import classify
 from tracekit.trace.analysis import Frames
@@ -34,36 +34,36 @@ UNCERTAIN_RATIO = 2.0
 Row = Mapping[str, Any]
 _GROUP_COLUMNS = {
     "bytes": "bytes",
-    "partner": "beside",
+    "partner": "overlapping work",
     "n_alone": "n alone",
-    "n_overlapped": "n beside",
+    "n_overlapped": "n overlap",
     "alone_ns": "alone",
-    "overlapped_ns": "beside",
+    "overlapped_ns": "overlap",
     "slowdown_ratio": "slowdown",
     "slowdown_lo_ratio": "",
     "slowdown_hi_ratio": "",
     "lost_ns": "lost",
-    "dram_overlapped_frac": "DRAM beside",
-    "busbw_overlapped_gbps": "bus beside",
+    "dram_overlapped_frac": "DRAM, overlap",
+    "busbw_overlapped_gbps": "bus, overlap",
 }
 
 
 def groups_evidence(where: Mapping[str, Any]) -> Evidence:
     """Return the table of median transfers by message size."""
-    words = {name: said for name, said in _GROUP_COLUMNS.items() if said}
-    title = "Median transfer alone and beside other work, by message size"
+    words = {name: heading for name, heading in _GROUP_COLUMNS.items() if heading}
+    title = "Median transfer alone and overlapped by other work, by message size"
     return Evidence("groups", where, tuple(_GROUP_COLUMNS), title, words)
 
 
 def partner_words(row: Row) -> str:
-    """Return what ran beside the collectives, in words."""
+    """Return which kinds of work overlapped the collectives, in words."""
     names = [partner_name(p) for p in str(row["partners"]).split(", ")]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def lost_of(row: Row) -> str:
     """Return what the lost share is of, in words."""
-    return share_of(row["lost_group"], row["lost_of_ns"])
+    return denominator(row["lost_group"], row["lost_of_ns"])
 
 
 def groups_of(frames: Frames, row: Row) -> pl.DataFrame:
@@ -112,7 +112,7 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             row["slowdown_lo_ratio"],
             row["slowdown_hi_ratio"],
             row["n_overlapped"],
-            f"slowdown: transfer beside over alone, {over}{each}; level needs its lower end: "
+            f"slowdown: transfer overlapped over alone, {over}{each}; level needs its lower end: "
             + limits(params.slower_ratio, params.critical_ratio, ratio=True),
         ),
         Metric(
@@ -128,7 +128,7 @@ def metrics(frames: Frames, row: Row, params: Any) -> tuple[Metric, ...]:
             "lost_blocking_ns",
             blocking_loss(frames, row),
             "ns",
-            doc="lost felt: of lost, seen to hold up other work or the host",
+            doc="lost blocking: part of lost that was seen to delay other work or the host",
         ),
         *_sampled(row, size(row["heaviest_bytes"], UNSIZED)),
         *_suffixes(frames, row),
@@ -140,7 +140,7 @@ def _decisive(row: Row, params: Any) -> tuple[Metric, ...]:
     if row["comm_lost_frac"] is None:
         return ()
     gates = limits(params.warn_frac, params.critical_frac)
-    doc = f"lost to all kinds of work beside; level needs this too: {gates}"
+    doc = f"lost to all kinds of overlapping work; level needs this too: {gates}"
     return (Metric("lost_to_all_frac", row["comm_lost_frac"], "1", doc=doc),)
 
 
@@ -152,17 +152,17 @@ def n_of_sizes(groups: pl.DataFrame) -> str:
 
 def _sampled(row: Row, of_size: str) -> tuple[Metric, ...]:
     """The numbers of the message size that lost most."""
-    beside = row["busbw_overlapped_gbps"]
-    traffic = None if beside is None else span(2 * beside, 3 * beside, "GB/s")
-    own = f"memory traffic of its own, {of_size}: 2 to 3 x bus bandwidth beside"
+    rate = row["busbw_overlapped_gbps"]
+    traffic = None if rate is None else span(2 * rate, 3 * rate, "GB/s")
+    own = f"memory traffic of the collective itself, {of_size}: 2 to 3 x bus bandwidth overlapped"
     numbers = (
-        ("dram_overlapped_frac", row["dram_overlapped_frac"], "1", "DRAM beside, read + write"),
+        ("dram_overlapped_frac", row["dram_overlapped_frac"], "1", "DRAM overlapped, read + write"),
         ("dram_alone_frac", row["dram_alone_frac"], "1", "DRAM alone, read + write"),
-        ("link_overlapped_frac", row["link_overlapped_frac"], "1", "link beside (NVLink)"),
-        ("sms_overlapped_frac", row["sms_overlapped_frac"], "1", "SMs beside, in use"),
+        ("link_overlapped_frac", row["link_overlapped_frac"], "1", "link overlapped (NVLink)"),
+        ("sms_overlapped_frac", row["sms_overlapped_frac"], "1", "SMs overlapped, in use"),
         ("sms_alone_frac", row["sms_alone_frac"], "1", "SMs alone, in use"),
         ("bus_bandwidth_alone_gbps", row["busbw_alone_gbps"], "GB/s", "bus bandwidth alone"),
-        ("bus_bandwidth_overlapped_gbps", beside, "GB/s", "bus bandwidth beside"),
+        ("bus_bandwidth_overlapped_gbps", rate, "GB/s", "bus bandwidth overlapped"),
     )
     found = [
         Metric(name, value, unit, doc=f"{doc}, {of_size}") for name, value, unit, doc in numbers
@@ -174,9 +174,9 @@ def _suffixes(frames: Frames, row: Row) -> tuple[Metric, ...]:
     """The suffixes of kernel names that people take for a protocol."""
     names = groups_of(frames, row)["name"].unique()
     notes = {str(note) for n in names if (note := classify(n or "").algorithm_note)}
-    said = [note.removeprefix("name suffix ").partition(" (") for note in sorted(notes)]
+    suffixes = [note.removeprefix("name suffix ").partition(" (")[0] for note in sorted(notes)]
     doc = "kernel name ends in (says nothing on the protocol, not used)"
-    return (Metric("kernel_name", ", ".join(s[0] for s in said), doc=doc),) if said else ()
+    return (Metric("kernel_name", ", ".join(suffixes), doc=doc),) if suffixes else ()
 
 
 def confidence(facts: Row, comm: Row, row: Row) -> Confidence:

@@ -2,7 +2,7 @@
 
 A rank that reaches a collective early spins inside its kernel until the last one has come: the
 kernel looks long, yet nothing is slow but the late rank. A third thing, a collective that is ready
-but finds no room on its GPU, is told apart from both.
+but finds no room on its GPU, is reported apart from both.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Late(NamedTuple):
         n_last: How often it came last.
         n: Collectives.
         what: Largest reason, of that rank if it is `named`, else of all; None if unknown.
-        extra: Part of the lateness (of that rank, or of all) that goes with the reason.
+        extra: Part of the lateness (of that rank, or of all) attributed to the reason.
         idle: The same of `IDLE`.
         moves: Whether another rank comes last more often in another step group.
     """
@@ -156,6 +156,6 @@ def _remedy(late: Late) -> str:
             " events of another stream, and for launches that queue behind copies."
         )
     return (
-        "Give it less of that work or find out why it takes longer there (what runs beside it,"
+        "Give it less of that work or find out why it takes longer there (overlapping work,"
         " clocks, batch split). A faster link would not help."
     )

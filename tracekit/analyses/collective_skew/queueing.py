@@ -9,14 +9,14 @@ import polars as pl
 
 from tracekit.analyses._collectives.wording import (
     FEW,
-    all_of,
     combined_stake_note,
+    communicator_label,
+    denominator,
+    denominator_of_run,
     limits,
-    op_name,
-    op_slug,
+    operation_name,
+    operation_slug,
     partner_name,
-    share_of,
-    whose,
 )
 from tracekit.model.finding import Confidence, Evidence, Finding, Level, Metric, Missing
 from tracekit.trace.analysis import Frames
@@ -32,8 +32,8 @@ _UNSURE = (
     "A stream that waits for an event looks the same when the event comes from the work in front."
 )
 _INFERRED = "That room on the GPU was missing is inferred: the kernel was ready, others ran."
-_FELT = (
-    "Work counts as held up when it had been launched, its stream had nothing else to do, and it"
+_DELAYED = (
+    "Work counts as delayed when it had been launched, its stream had nothing else to do, and it"
     " began within 10 us after the collective (a host call: returned within 20 us). Waits of other"
     " kinds, or outside this recording, are not seen."
 )
@@ -44,7 +44,7 @@ _COLUMNS = {
     "queued_median_ns": "median queued",
     "queued_ns": "queued in all",
     "queued_frac": "queued share",
-    "blocking_ns": "held something up",
+    "blocking_ns": "blocking",
 }
 
 
@@ -72,8 +72,8 @@ def _level(row: Row, params: Any) -> Level:
 
 
 def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
-    op, level = op_name(row["op"]), _level(row, params)
-    slug = f"queued-{op_slug(row['op'])}-{(row['partner'] or 'other').replace(' ', '_')}"
+    op, level = operation_name(row["op"]), _level(row, params)
+    slug = f"queued-{operation_slug(row['op'])}-{(row['partner'] or 'other').replace(' ', '_')}"
     slug += "-event" if row["dependency"] else ""
     slug += f"-{row['comm']}" if frames["communicators"].height > 1 else ""
     claimed = level is Level.WARN
@@ -85,7 +85,7 @@ def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
         metrics=_metrics(row, params),
         at_stake_ns=row["blocking_ns"] if claimed else None,
         at_stake_frac=row["blocking_frac"] if claimed else None,
-        at_stake_of=all_of(facts, whole) if claimed else "",
+        at_stake_of=denominator_of_run(facts, whole) if claimed else "",
         confidence=Confidence(
             n=row["n"],
             n_hi=OBSERVATIONS_FOR_SURE,
@@ -94,7 +94,7 @@ def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
             + ("; few observations" if row["n"] < OBSERVATIONS_FOR_SURE else ""),
         ),
         advice=_advice(frames, row, claimed=claimed),
-        caveats=(_UNSURE if row["dependency"] else _INFERRED, _FELT),
+        caveats=(_UNSURE if row["dependency"] else _INFERRED, _DELAYED),
         scope=(("communicator", row["comm"]), ("operation", op)),
         thresholds={"blocking_frac": (params.warn_frac, None)},
         missing=_what_would_tell(row, level),
@@ -113,11 +113,12 @@ def _queued(frames: Frames, facts: Row, row: Row, params: Any) -> Finding:
 def _title(frames: Frames, row: Row, level: Level) -> str:
     tail = " or wait for an event of theirs (candidate)" if row["dependency"] else ""
     alone = " (candidate: on the only rank recorded)" if row["one_rank"] else ""
-    whole = share_of(row["queued_group"], row["queued_of_ns"])
+    whole = denominator(row["queued_group"], row["queued_of_ns"])
     few = level is Level.UNKNOWN and not tail and not alone
+    what = count_of(row["n"], operation_name(row["op"]))
     return (
-        f"{'hint, too few to judge: ' if few else ''}{count_of(row['n'], op_name(row['op']))}"
-        f"{whose(frames, row['comm'])} of {row['n_all']} queue behind"
+        f"{'hint, too few to judge: ' if few else ''}{what}"
+        f"{communicator_label(frames, row['comm'])} of {row['n_all']} queue behind"
         f" {partner_name(row['partner'])}{tail}: ready but not started for a median of"
         f" {duration(row['queued_median_ns'])}{alone}, {duration(row['queued_ns'])} in all,"
         f" {share(row['queued_frac'])} of {whole}; {_cost(row)}"
@@ -133,10 +134,10 @@ def _cost(row: Row) -> str:
 
 
 def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
-    op, partners = op_name(row["op"]), partner_name(row["partner"])
+    op, partners = operation_name(row["op"]), partner_name(row["partner"])
     doing = (
         f"The {op} was launched and its stream free, but {partners} held the GPU: launch it before"
-        " them or raise its stream's priority to start it sooner (not to run faster beside them)."
+        " them or raise its stream's priority to start it sooner (not to run faster meanwhile)."
     )
     own = row["blocking_ns"] if claimed else 0
     gain = "Little" if row["blocking_ns"] else "Nothing"
@@ -149,7 +150,7 @@ def _advice(frames: Frames, row: Row, *, claimed: bool) -> str:
 
 
 def _metrics(row: Row, params: Any) -> tuple[Metric, ...]:
-    whole = share_of(row["queued_group"], row["queued_of_ns"])
+    whole = denominator(row["queued_group"], row["queued_of_ns"])
     return (
         Metric(
             "queued_median_ns",
@@ -164,13 +165,13 @@ def _metrics(row: Row, params: Any) -> tuple[Metric, ...]:
             "blocking_ns",
             row["blocking_ns"],
             "ns",
-            doc="of it, seen to hold up other work or the host",
+            doc="blocking: part that was seen to delay other work or the host",
         ),
         Metric(
             "blocking_frac",
             row["blocking_frac"],
             "1",
-            doc=f"the same as a share; level by this: {limits(params.warn_frac, None)}",
+            doc=f"blocking, as a share; level by this: {limits(params.warn_frac, None)}",
         ),
         Metric("n_queued", row["n"], doc=f"n queued of {row['n_all']}"),
     )

@@ -8,20 +8,20 @@ from typing import Any
 import polars as pl
 
 from tracekit.analyses._collectives.wording import (
-    all_of,
     combined_stake_note,
-    hint,
+    communicator_label,
+    denominator,
+    denominator_of_run,
     limit_ok_findings,
     limits,
+    marked_as_hint,
     no_collectives,
     only_point_to_point,
-    op_name,
-    op_slug,
     opaque_caveat,
-    share_of,
+    operation_name,
+    operation_slug,
     source_note,
     unmatched,
-    whose,
 )
 from tracekit.analyses.collective_skew.late_rank import Late, advice, cause, late_ranks
 from tracekit.analyses.collective_skew.queueing import queued
@@ -35,9 +35,9 @@ __all__ = ["verdict"]
 NAME = "collective_skew"
 OBSERVATIONS_FOR_SURE = 20
 LITTLE = 0.2
-"""Below this felt share of the waiting the advice says first that little is to gain."""
+"""Below this blocking share of the waiting the advice says first that little is to gain."""
 MOSTLY = 0.8
-"""From this share on all of a wait is taken to hold something up."""
+"""From this share on all of a wait is taken to block something."""
 Row = Mapping[str, Any]
 _WAIT_COLUMNS = {
     "step_group": "step group",
@@ -46,7 +46,7 @@ _WAIT_COLUMNS = {
     "n_last": "came last",
     "wait_median_ns": "median wait",
     "wait_ns": "wait in all",
-    "wait_blocking_ns": "held something up",
+    "wait_blocking_ns": "blocking wait",
     "time_ns": "out of",
     "wait_frac": "wait share",
 }
@@ -81,20 +81,20 @@ def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
 def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params: Any) -> Finding:
     judged = [(_level(frames, row, params), row) for row in rows.iter_rows(named=True)]
     level, row = min(judged, key=lambda j: (_ORDER[j[0]], -_worst_wait(frames, j[1])["wait_frac"]))
-    op = op_name(row["op"])
+    op = operation_name(row["op"])
     stake = int(rows["mean_wait_blocking_ns"].sum()) if level is not Level.OK else 0
     whole = float(rows["time_ns"].sum() if facts["has_steps"] else row["time_ns"] or 0)
     several = frames["skew"].select("comm", "op").n_unique() > 1
     sure = _confidence(facts, comm, row)
     late = late_ranks(frames, row)
     return Finding(
-        id=f"{NAME}/{op_slug(row['op'])}" + (f"-{comm['comm']}" if several else ""),
+        id=f"{NAME}/{operation_slug(row['op'])}" + (f"-{comm['comm']}" if several else ""),
         level=level,
-        title=hint(_title(frames, row, late, level), row["n"], sure),
+        title=marked_as_hint(_title(frames, row, late, level), row["n"], sure),
         metrics=_metrics(frames, rows, row, late, params),
         at_stake_ns=stake or None,
         at_stake_frac=stake / whole if whole and stake else None,
-        at_stake_of=all_of(facts, whole or None) if stake else "",
+        at_stake_of=denominator_of_run(facts, whole or None) if stake else "",
         confidence=sure,
         advice=_advice(frames, comm, rows, late) if level is not Level.OK else "",
         caveats=_caveats(frames, facts, comm, row, late),
@@ -112,13 +112,13 @@ def _straggler(frames: Frames, facts: Row, comm: Row, rows: pl.DataFrame, params
 
 def _advice(frames: Frames, comm: Row, rows: pl.DataFrame, late: Late) -> str:
     """What to do, beginning with how little there is to gain where that is so."""
-    felt, mean = int(rows["mean_wait_blocking_ns"].sum()), int(rows["mean_wait_ns"].sum())
+    blocking, mean = int(rows["mean_wait_blocking_ns"].sum()), int(rows["mean_wait_ns"].sum())
     little = (
-        f"Little is to gain here: {duration(felt or None, 'none')} of the mean wait of"
+        f"Little is to gain here: {duration(blocking or None, 'none')} of the mean wait of"
         f" {duration(mean)} is seen to delay anything. "
     )
-    parts = (advice(late), combined_stake_note(frames, comm["comm"], felt))
-    return ("" if felt >= LITTLE * mean else little) + " ".join(p for p in parts if p)
+    parts = (advice(late), combined_stake_note(frames, comm["comm"], blocking))
+    return ("" if blocking >= LITTLE * mean else little) + " ".join(p for p in parts if p)
 
 
 def _waits(frames: Frames, row: Row) -> pl.DataFrame:
@@ -143,35 +143,35 @@ def _level(frames: Frames, row: Row, params: Any) -> Level:
 
 
 def _of(row: Row, waiting: Row) -> str:
-    return share_of(row["step_group"], waiting["time_ns"])
+    return denominator(row["step_group"], waiting["time_ns"])
 
 
 def _title(frames: Frames, row: Row, late: Late, level: Level) -> str:
     waiting = _worst_wait(frames, row)
-    op, of = op_name(row["op"]), _of(row, waiting)
+    op, of = operation_name(row["op"]), _of(row, waiting)
     skew, transfer = duration(row["skew_median_ns"]), duration(row["transfer_median_ns"])
     sizes = f"median skew {skew}, transfer {transfer}"
     if level is Level.OK:
         return (
-            f"ranks reach {op}s{whose(frames, row['comm'])} together enough: {sizes}; no rank waits"
-            f" more than {share(waiting['wait_frac'])} of {of}"
+            f"ranks reach {op}s{communicator_label(frames, row['comm'])} together enough: {sizes};"
+            f" no rank waits more than {share(waiting['wait_frac'])} of {of}"
         )
     title = (
-        f"ranks wait for each other in {op}s{whose(frames, row['comm'])}: {sizes};"
+        f"ranks wait for each other in {op}s{communicator_label(frames, row['comm'])}: {sizes};"
         f" {waiting['rank']} waits {duration(waiting['wait_ns'])}"
-        f" ({share(waiting['wait_frac'])} of {of}){_felt(waiting)}"
+        f" ({share(waiting['wait_frac'])} of {of}){_blocking(waiting)}"
     )
     return f"{title}; {cause(late)}" if late.what else title
 
 
-def _felt(waiting: Row) -> str:
-    """How much of the wait something was held up by, where that is not most of it."""
-    felt, wait = waiting["wait_blocking_ns"] or 0, waiting["wait_ns"] or 0
-    if felt >= MOSTLY * wait:
+def _blocking(waiting: Row) -> str:
+    """How much of the wait blocked something, where that is not most of it."""
+    blocking, wait = waiting["wait_blocking_ns"] or 0, waiting["wait_ns"] or 0
+    if blocking >= MOSTLY * wait:
         return ""
-    if not felt:
-        return ", but nothing is seen to be held up by that"
-    return f", of which only {duration(felt)} is seen to hold anything up"
+    if not blocking:
+        return ", but nothing is seen to be delayed by that"
+    return f", of which only {duration(blocking)} is seen to delay anything"
 
 
 def _metrics(
@@ -221,11 +221,10 @@ def _mean_waits(rows: pl.DataFrame, row: Row) -> list[Metric]:
     if rows.height > 1:
         mean, doc = int(rows["mean_wait_ns"].sum()), "mean wait all step groups, summed"
         found.append(Metric("mean_wait_all_ns", mean, "ns", doc=doc))
-    felt, every = int(rows["mean_wait_blocking_ns"].sum()), ", all step groups"
-    doc = (
-        f"mean wait felt (seen to hold up other work or the host){every if rows.height > 1 else ''}"
-    )
-    return [*found, Metric("mean_wait_blocking_ns", felt, "ns", doc=f"{doc}: at stake")]
+    blocking, every = int(rows["mean_wait_blocking_ns"].sum()), ", all step groups"
+    doc = "mean wait blocking (seen to delay other work or the host)"
+    doc += every if rows.height > 1 else ""
+    return [*found, Metric("mean_wait_blocking_ns", blocking, "ns", doc=f"{doc}: at stake")]
 
 
 def _late_share(late: Late) -> list[Metric]:
