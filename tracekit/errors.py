@@ -5,7 +5,7 @@
     └── InputError                an input that cannot be used (exit code 3)
         ├── NotAReportError       the file is something else than an export
         ├── DamagedReportError    the file is an export, but truncated or damaged
-        ├── EmptyWindowError      the time window asked for holds no event
+        ├── EmptyWindowError      the requested time window holds no event
         └── DuplicateReportError  the same capture was given twice
 
 Anything else that escapes is a bug and keeps its traceback.
@@ -69,7 +69,7 @@ class DamagedReportError(InputError):
 
 
 class EmptyWindowError(InputError):
-    """The time window that was asked for holds no event."""
+    """The requested time window holds no event."""
 
 
 class DuplicateReportError(InputError):

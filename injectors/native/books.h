@@ -10,7 +10,7 @@
 /* Address spaces of keys: a mapping and the reservation that it lies in share one address. */
 enum tk_space { TK_MEMORY, TK_HANDLE, TK_MAPPING, TK_RESERVATION };
 
-/* One allocation, as the program asked for it; unknown fields are all ones. */
+/* One allocation, as the program requested it; unknown fields are all ones. */
 struct tk_block {
     uint64_t addr, bytes, handle, stream;
     enum tk_space space;
@@ -38,7 +38,7 @@ bool tk_comm_take(uint64_t comm, struct tk_comm *is);
  * receives: every rank makes the same collectives, so equal numbers are one collective. */
 uint64_t tk_comm_next(uint64_t comm, bool p2p);
 
-/* Tells the whole state: META, SYNC, communicators, live blocks of at least TRACEKIT_MIN_BYTES. The
+/* Emits the whole state: META, SYNC, communicators, live blocks of at least TRACEKIT_MIN_BYTES. The
  * first time every block: what other threads allocated while the first call was starting up. */
 void tk_tell(bool again);
 void tk_retell(void);

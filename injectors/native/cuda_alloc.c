@@ -122,7 +122,7 @@ static void freed(const struct tk_request *call, int rc, bool known, const struc
 TK_ALLOC_SYMBOLS(X)
 #undef X
 
-/* Freeing NULL does nothing and is not told. */
+/* Freeing NULL does nothing and is not recorded. */
 #define X(symbol, origin, parameters, arguments, ...)                                             \
     TK_WRAPPERS(symbol, TK_NO_CUDA_SYMBOL, parameters, arguments)                                 \
     static int symbol##_on TK_PREPEND(symbol##_function *real, parameters)                        \

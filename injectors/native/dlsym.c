@@ -83,7 +83,7 @@ struct answer tk_pick(void *handle, const char *name, void *caller)
     }
     if ((!found || tk_is_exported((enum tk_symbol)symbol, found)) &&
         !tk_exists((enum tk_symbol)symbol, caller)) {
-        tk_real_dlsym(RTLD_NEXT, name); /* fails, and leaves the error that dlerror tells */
+        tk_real_dlsym(RTLD_NEXT, name); /* fails, and leaves the error that dlerror returns */
         return absent;
     }
     return found ? (struct answer){(void *)found, 1} : ask_the_real;

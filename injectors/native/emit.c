@@ -345,7 +345,7 @@ static void register_schema(enum tk_event id)
 }
 
 /* Capture tools lose what came before they record, and a program that replays graphs makes no call
- * that we could ride on: a thread of our own tells the state again and again. */
+ * that we could ride on: a thread of our own emits the state again and again. */
 static void *heartbeat(void *unused)
 {
     const struct timespec period = {(time_t)(period_ms / 1000),

@@ -1,6 +1,6 @@
 /* Every wrapped symbol, one line each.
  *
- * A line is X(symbol, ORIGIN, parameters, arguments, what to tell...). From it come the exported
+ * A line is X(symbol, ORIGIN, parameters, arguments, what to emit...). From it come the exported
  * wrapper, further copies of it for other libraries that define the same symbol (lanes, see
  * resolve.c), its place in the tables, and the marker. The few prototypes are declared here: no
  * CUDA toolkit is needed to build.

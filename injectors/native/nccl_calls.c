@@ -168,14 +168,14 @@ TK_GROUP_SYMBOLS(X)
 
 static void tell_comm(enum tk_comm_event event, void *comm, struct tk_comm is, int rc)
 {
-    TK_EVENT(tk_COMM, told);
-    told.event = (uint8_t)event;
-    if (comm) told.comm = (uint64_t)(uintptr_t)comm;
-    told.nranks = is.nranks;
-    told.rank = is.rank;
-    told.device = is.device;
-    told.rc = rc;
-    tk_mark(TK_COMM, &told);
+    TK_EVENT(tk_COMM, event);
+    event.event = (uint8_t)event;
+    if (comm) event.comm = (uint64_t)(uintptr_t)comm;
+    event.nranks = is.nranks;
+    event.rank = is.rank;
+    event.device = is.device;
+    event.rc = rc;
+    tk_mark(TK_COMM, &event);
 }
 
 /* A communicator that ends leaves the books before the call: its address may be the next one's. */

@@ -1,7 +1,7 @@
 /* Where the real functions are.
  *
  * A symbol can have several real functions in one process: two NCCL versions, a runtime that Python
- * loaded privately beside a linked one. Each real function gets its own copy of the wrapper, a lane,
+ * loaded privately next to a linked one. Each real function gets its own copy of the wrapper, a lane,
  * so a call always reaches the library that the caller meant. Lane 0 is the exported wrapper, for
  * callers bound by the loader: it looks up the real function by where it was called from. Lanes 1
  * to 3 are handed out by dlsym and the driver's lookups. When the lanes are used up the real
@@ -114,7 +114,7 @@ static bool lies_in(tk_function function, const char *library)
 
 /* The real function for a caller that the loader bound to us: what it would have bound instead.
  * That is the next one in the global scope, unless both that one and the one among the caller's
- * own dependencies are the library itself (two majors of the runtime: symbol versions would tell
+ * own dependencies are the library itself (two majors of the runtime: symbol versions would show
  * them apart); a wrapper of somebody else in the global scope keeps its turn. A library that was
  * opened privately is in no scope that RTLD_NEXT sees: the caller's dependencies, else any. */
 static tk_function search_real(enum tk_symbol symbol, void *caller)

@@ -1,4 +1,4 @@
-"""Markers for LLM runs: what the model's own process tells about its KV cache and its steps.
+"""Markers for LLM runs: what the model's own process states about its KV cache and its steps.
 
 Standard library only, so that it can be imported into any process. Three ways to switch it on:
 

@@ -33,9 +33,9 @@ def kv_pool(
     engine: str | None = None,
     group: int | None = None,
 ) -> None:
-    """Tell where a paged KV pool of one layer lies.
+    """State where a paged KV pool of one layer lies.
 
-    Block ``i`` lies at ``addr + i * stride``. The pool is told again when a recording starts.
+    Block ``i`` lies at ``addr + i * stride``. The pool is stated again when a recording starts.
 
     Args:
         layer: Layer index.
@@ -75,7 +75,7 @@ def kv_table(
     engine: str | None = None,
     group: int | None = None,
 ) -> None:
-    """Tell that blocks joined or left a sequence's block table.
+    """State that blocks joined or left a sequence's block table.
 
     Args:
         seq: Number of the sequence.
@@ -103,7 +103,7 @@ def kv_block(
     op: str | None = None,
     device: int | None = None,
 ) -> None:
-    """Tell of one block of KV memory.
+    """State one block of KV memory.
 
     Args:
         layer: Layer index.
@@ -132,7 +132,7 @@ def kv_realloc(
     seq_len: int | None = None,
     device: int | None = None,
 ) -> None:
-    """Tell that a sequence's KV moved to a new place, or came into being.
+    """State that a sequence's KV moved to a new place, or came into being.
 
     Args:
         layer: Layer index.
@@ -158,7 +158,7 @@ def kv_free(
     addr: int | None = None,
     device: int | None = None,
 ) -> None:
-    """Tell that KV memory was given up.
+    """State that KV memory was given up.
 
     Args:
         layer: Layer index.
@@ -181,7 +181,7 @@ def moe_route(
     batch: int | None = None,
     k: int | None = None,
 ) -> None:
-    """Tell how many tokens each expert of a layer got.
+    """State how many tokens each expert of a layer got.
 
     Args:
         layer: Layer index.

@@ -33,7 +33,7 @@ Token = tuple[int, str, Row | None] | None
 
 
 def note(line: str) -> None:
-    """Tell the user one thing on stderr, unless ``TRACEKIT_QUIET`` is set."""
+    """Print one line to the user on stderr, unless ``TRACEKIT_QUIET`` is set."""
     if not os.environ.get("TRACEKIT_QUIET"):
         print(f"tracekit: {line}", file=sys.stderr, flush=True)
 
@@ -134,11 +134,11 @@ class Emitter:
             self._budget.spend(category, cost_ns)
 
     def on_again(self, key: object, state: Callable[[], None]) -> None:
-        """Have `state` called whenever standing state is told again; replaces that of `key`."""
+        """Have `state` called whenever standing state is emitted again; replaces that of `key`."""
         self._states[key] = state
 
     def tell_again(self) -> None:
-        """Tell meta data, clock and standing state again, as when a recording starts."""
+        """Emit meta data, clock and standing state again, as when a recording starts."""
         if self.active:
             self._meta(again=True)
             for state in tuple(self._states.values()):

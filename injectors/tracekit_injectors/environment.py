@@ -20,9 +20,9 @@ def native_library() -> Path | None:
     An editable installation keeps it in site-packages, away from the sources, so the
     distribution's own list of files is asked too.
     """
-    beside = Path(__file__).resolve().parent / LIBRARY
-    if beside.is_file():
-        return beside
+    library = Path(__file__).resolve().parent / LIBRARY
+    if library.is_file():
+        return library
     from importlib import metadata
 
     try:
@@ -53,7 +53,7 @@ def hooked(environment: Mapping[str, str], *, preload: bool = True) -> dict[str,
 
 
 def can_preload(library: Path) -> bool:
-    """Return whether the loader can be told `library`: it splits its list at blanks and colons."""
+    """Return whether the loader can be given `library`: it splits its list at blanks and colons."""
     return not any(sign in str(library) for sign in " :\t\n")
 
 

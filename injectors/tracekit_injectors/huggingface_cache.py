@@ -31,7 +31,7 @@ _numbers = itertools.count()
 
 
 class _Seen:
-    """What was last told of one cache."""
+    """What was last stated of one cache."""
 
     def __init__(self) -> None:
         self.seq = next(_numbers)
@@ -73,7 +73,7 @@ def _updated(_result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 
 
 def _rescan(_result: Any, args: tuple[Any, ...], _kwargs: dict[str, Any]) -> None:
-    """After an operation on the whole cache: tell what moved or went."""
+    """After an operation on the whole cache: state what moved or went."""
     cache = args[0]
     seen = _caches.get(id(cache))
     if seen is None or not emitter.active:

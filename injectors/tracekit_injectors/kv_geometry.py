@@ -140,7 +140,7 @@ def _candidates(shape: Sequence[int], spec: Spec) -> Iterator[tuple[int | None, 
 def _inner_axes(
     shape: Sequence[int], rest: Sequence[int], spec: Spec, kernel_blocks: int
 ) -> tuple[int | None, int | None]:
-    """Return (axis of tokens, axis of heads); None when there is none or it cannot be told."""
+    """Return (axis of tokens, axis of heads); None when there is none or it is ambiguous."""
     tokens = spec.block_tokens // kernel_blocks
     inner = list(rest[:-1])
     token_axes = [axis for axis in inner if shape[axis] == tokens]

@@ -1,8 +1,9 @@
 """Mixture-of-experts routing: how many tokens each expert got.
 
 Routing lives on the device, and a hook must not wait for the device. So the counts are made by a
-small extra kernel, copied to pinned host memory without blocking, and told once the copy has
-finished, usually a step later. That adds device work, hence it is asked for: ``TRACEKIT_MOE=1``.
+small extra kernel, copied to pinned host memory without blocking, and stated once the copy has
+finished, usually a step later. That adds device work, hence it is off unless requested:
+``TRACEKIT_MOE=1``.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _waiting: deque[tuple[Any, Any, int, int, int | None]] = deque()
 
 
 def wanted() -> bool:
-    """Return whether counts were asked for."""
+    """Return whether counts were requested."""
     return os.environ.get("TRACEKIT_MOE") == "1"
 
 
@@ -100,7 +101,7 @@ def count(chosen: Any, experts: int, layer: int) -> None:
 
 
 def collect() -> None:
-    """Tell the counts whose copies have finished."""
+    """Emit the counts whose copies have finished."""
     while _waiting and (_waiting[0][1] is None or _waiting[0][1].query()):
         counts, _, layer, step, k = _waiting.popleft()
         moe_route(layer=layer, step=step, k=k, counts=counts.tolist()[:-1])

@@ -115,7 +115,7 @@ def _nothing(*_arguments: object) -> int:
 
 
 class Nvtx(Protocol):
-    """What a listening tool is told through."""
+    """Functions through which a listening tool receives events."""
 
     def mark(self, category: int, text: str) -> None:
         """Emit one mark with an unregistered ASCII message."""

@@ -1,4 +1,4 @@
-"""How hooks attach to other people's classes without being felt.
+"""How hooks attach to other people's classes without changing what they do.
 
 A hook looks; it never decides. The wrapped function runs exactly once with exactly its arguments,
 its result and its exceptions pass through. What the looking itself stumbles over (another version
@@ -59,7 +59,7 @@ def guarded(feature: str, look: Function) -> Function:
 
 
 def is_compiling() -> bool:
-    """Tell whether torch's compiler is tracing the caller, which must then see no hook."""
+    """Return whether torch's compiler is tracing the caller, which must then see no hook."""
     torch = sys.modules.get("torch")
     compiler = getattr(torch, "compiler", None)
     ask = getattr(compiler, "is_compiling", None)

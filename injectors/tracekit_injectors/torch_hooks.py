@@ -1,9 +1,9 @@
-"""torch: tell state again when a recording starts, and the caching allocator's own snapshot.
+"""torch: state emitted again when a recording starts, and the caching allocator's own snapshot.
 
-The snapshot is asked for with ``TRACEKIT_ALLOCATOR=1``, because keeping the allocator's history
+The snapshot is requested with ``TRACEKIT_ALLOCATOR=1``, because keeping the allocator's history
 costs memory. It is read from torch itself at the end of the process and written to the sidecar as
 ``ALLOC source=torch_segment`` (what torch took from the driver), ``source=torch_block`` (what
-tensors hold of it; ``requested`` is what they asked for) and, with its time, every recorded
+tensors hold of it; ``requested`` is what they requested) and, with its time, every recorded
 ``ALLOC`` and ``FREE``. Nothing is pickled, and no snapshot of anybody else is read.
 """
 
@@ -40,7 +40,7 @@ _EVENTS = {
 
 
 def attach_profiler(module: ModuleType) -> None:
-    """Tell standing state when the program starts a capture range.
+    """Emit standing state when the program starts a capture range.
 
     Args:
         module: ``torch.cuda.profiler``.
@@ -49,7 +49,7 @@ def attach_profiler(module: ModuleType) -> None:
 
 
 def attach_allocator(module: ModuleType) -> None:
-    """Keep the allocator's history and write it at exit, if asked for.
+    """Keep the allocator's history and write it at exit, if requested.
 
     Args:
         module: ``torch.cuda``.

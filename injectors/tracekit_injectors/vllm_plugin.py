@@ -1,7 +1,7 @@
 """The ``vllm.general_plugins`` entry point: vLLM calls it in each of its processes.
 
 vLLM loads every installed plugin, so this one does nothing unless a recording or a sidecar was
-asked for.
+requested.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """vLLM V1 scheduler: which blocks each sequence holds.
 
 Block ids live in the scheduler's process, addresses in the workers'; the engine's name joins
-them. One ``KV_TABLE`` mark serves all layers. Only what changed is told: blocks that joined since
-the last look (``alloc``, or ``share`` when they came from the prefix cache), blocks that a sliding
-window left behind and blocks of a request that finished or was preempted (``free``).
+them. One ``KV_TABLE`` mark serves all layers. Only what changed is emitted: blocks that joined
+since the last look (``alloc``, or ``share`` when they came from the prefix cache), blocks that a
+sliding window left behind and blocks of a request that finished or was preempted (``free``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _sequences = itertools.count()
 
 
 class _Held:
-    """What was told of one request.
+    """What was emitted of one request.
 
     Attributes:
         seq: Number of the sequence.
@@ -62,8 +62,8 @@ class _Tables:
             known = len(held.ids[group])
             held.ids[group].extend(None if _is_null(b) else b.block_id for b in row[known:])
             reused = max(known, min(shared[group] if shared else 0, len(row)))
-            self.tell(held, group, known, reused, "share")
-            self.tell(held, group, reused, len(row), "alloc")
+            self.emit(held, group, known, reused, "share")
+            self.emit(held, group, reused, len(row), "alloc")
 
     def _leave_behind(self, held: _Held, group: int, row: Sequence[Any]) -> None:
         """Free what a sliding window no longer reads: the table's head turns into null blocks."""
@@ -71,16 +71,16 @@ class _Tables:
         last = first
         while last < len(ids) and last < len(row) and _is_null(row[last]):
             last += 1
-        self.tell(held, group, first, last, "free")
+        self.emit(held, group, first, last, "free")
         held.live[group] = last
 
     def release(self, request_id: str) -> None:
         held = self.held.pop(request_id, None)
         for group, ids in enumerate(held.ids if held is not None else ()):
             assert held is not None
-            self.tell(held, group, held.live[group], len(ids), "free")
+            self.emit(held, group, held.live[group], len(ids), "free")
 
-    def tell(self, held: _Held, group: int, first: int, last: int, op: str) -> None:
+    def emit(self, held: _Held, group: int, first: int, last: int, op: str) -> None:
         for start, ids in _runs(held.ids[group], first, last):
             kv_table(
                 seq=held.seq,

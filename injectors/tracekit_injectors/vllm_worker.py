@@ -77,7 +77,7 @@ def _spec(found: Any, layer: str, blocks: int) -> Spec:
 
 
 def _tell(tensor: Any, layer: int, spec: Spec, engine: str | None, group: int | None) -> None:
-    """Tell a layer's pools; a tensor whose axes cannot be told apart is left out."""
+    """Emit a layer's pools; a tensor whose axes are ambiguous is left out."""
     item_bytes = tensor.element_size()
     for pool in pools(tuple(tensor.shape), tuple(tensor.stride()), item_bytes, spec):
         addr = tensor.data_ptr() + pool.offset

@@ -111,7 +111,7 @@ def test_damaged_marker_files_are_refused_in_one_line(tmp_path, content, says):
 def test_markers_that_lie_beside_a_report_and_were_not_given_are_named(tmp_path):
     report = Export().kernel(1_000, 1_100, "nvjet_tst_64x8").write(tmp_path / "run.sqlite")
     beside = sidecar(tmp_path / "run.markers.jsonl", CACHE)
-    said = "run.markers.jsonl lies beside run.sqlite and was not given"
+    said = "run.markers.jsonl lies next to run.sqlite and was not given"
     assert any(q.text.startswith(said) for q in analyze([report]).quality)
     assert not any(said in q.text for q in analyze([report, beside]).quality)
     assert not any(said in q.text for q in analyze([tmp_path]).quality)

@@ -363,7 +363,7 @@ class AnonymousLoader:
         hash_names: Replace kernel names.
 
     Attributes:
-        sampled: Exact names of the counters that were asked for.
+        sampled: Exact names of the counters that were requested.
     """
 
     def __init__(self, trace: Trace, *, hash_names: bool = False) -> None:
@@ -402,7 +402,7 @@ class AnonymousLoader:
         return self._trace.samples(metrics)
 
     def _nvtx(self, frame: pl.DataFrame) -> pl.DataFrame:
-        # A number beside words that had to go may tell what they told.
+        # A number next to words that were removed may reveal what they said.
         replaced = pl.col("text").is_null() | pl.col("text").str.contains(_STAND_IN)
         return frame.with_columns(
             self._numbers.column(frame),

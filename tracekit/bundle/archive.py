@@ -177,7 +177,7 @@ def fitted(
 
 
 def _noted(dropped: tuple[Dropped, ...], victim: Part, less: Part | None) -> tuple[Dropped, ...]:
-    """Add what happened to `victim`; a part that shrinks twice is told of once."""
+    """Add what happened to `victim`; a part that shrinks twice is mentioned once."""
     what = "left out" if less is None else f"made smaller: {less.about}"
     before = next((d for d in dropped if d.name == victim.name), None)
     rest = tuple(d for d in dropped if d is not before)

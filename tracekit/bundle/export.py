@@ -64,7 +64,7 @@ def cut(trace: Trace, report: int, window: Window | None, counters: frozenset[st
     )
     earliest = frames["runtime"]["start_ns"].min()
     since = min(window[0], window[0] if earliest is None else int(str(earliest)))
-    frames["nvtx"] = nvtx.filter(_told((since, window[1])))
+    frames["nvtx"] = nvtx.filter(_in_window((since, window[1])))
     frames["samples"] = samples.filter(_sampled(trace, report, window))
     return frames
 
@@ -81,7 +81,7 @@ def _calls(frames: Frames, window: Window) -> pl.DataFrame:
     return calls.filter(_touches(window) | pl.col("_row").is_in(own.implode())).drop("_row")
 
 
-def _told(window: Window) -> pl.Expr:
+def _in_window(window: Window) -> pl.Expr:
     """NVTX rows that are in the window, still open in it, or hold for the rest of the run."""
     kind, start = pl.col("event_type"), pl.col("start_ns")
     inside = (start < window[1]) & (start >= window[0])
@@ -121,7 +121,7 @@ PASSING: dict[str, str] = {
     "cuda_devices": "gpu_id device pid",
     "overhead": "start_ns end_ns",
 }
-"""Catalog name to the columns of it that pass, beside process and thread numbers."""
+"""Catalog name to the columns of it that pass, in addition to process and thread numbers."""
 _EVENTS = ("kernels", "memcpy", "memset", "graph_trace", "runtime", "nvtx", "samples")
 _NAME_IDS = ("name_id", "mangled_id", "short_id")
 _THREADED = frozenset({"graph_nodes", "runtime", "nvtx", "overhead"})

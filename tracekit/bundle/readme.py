@@ -61,7 +61,7 @@ class SliceNote:
     Attributes:
         window: Half-open session time in ns; None for everything.
         n_rows: Events in them.
-        repeated: Bad findings of the run, worst first; empty for a window that was asked for.
+        repeated: Bad findings of the run, worst first; empty for a window that was requested.
         remark: Further sentence.
     """
 
@@ -83,8 +83,8 @@ def readme(
     Args:
         diagnosis: What the bundle is about.
         options: Options of ``tracekit bundle`` that made it.
-        note: About the slices; None when none were asked for.
-        parts: Files of the archive beside the README.
+        note: About the slices; None when none were requested.
+        parts: Files of the archive other than the README.
         dropped: What did not fit.
     """
     lines = ["# What this archive holds", "", *_made(diagnosis), "", *_files(parts, dropped)]
@@ -114,7 +114,7 @@ def _files(parts: Sequence[Part], dropped: Sequence[Dropped]) -> list[str]:
     lines = ["| file | size | what it is |", "| :--- | ---: | :--- |"]
     lines += [f"| {code(p.name)} | {size(len(p.content))} | {inline(p.about)} |" for p in parts]
     if dropped:
-        lines += ["", "Dropped to stay within the size that was asked for:", ""]
+        lines += ["", "Dropped to stay within the requested size:", ""]
     return lines + [
         f"- {code(d.name)} ({size(d.n_bytes)} compressed): {inline(d.what)}" for d in dropped
     ]
@@ -125,7 +125,7 @@ def _slice(note: SliceNote, parts: Sequence[Part]) -> list[str]:
         return [inline(note.remark) or "Not in this archive."]
     lines = [f"Holds {_extent(note)}."]
     if note.repeated:
-        lines += ["", "What it gives alone, beside what the whole run gives:"]
+        lines += ["", "What it gives alone, compared with the whole run:"]
     for finding in note.repeated:
         verdict = "the same" if finding.agrees else "NOT the same"
         lines += ["", f"- {verdict}: {code(finding.id)}, {inline(finding.title)}", ""]

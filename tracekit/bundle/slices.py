@@ -38,7 +38,7 @@ class Slicer:
         counters: Counters that the analyses read.
         params: Parameters that the user gave.
         max_bytes: What the slices may take in the archive.
-        tell: Told what is being done.
+        notify: Called with what is being done.
     """
 
     trace: Trace
@@ -46,7 +46,7 @@ class Slicer:
     counters: frozenset[str]
     params: Mapping[str, str]
     max_bytes: int
-    tell: Callable[[str], None]
+    notify: Callable[[str], None]
 
     def asked(self, window: Window) -> tuple[tuple[Part, ...], SliceNote]:
         """Return the slices of a window that the user chose.
@@ -74,7 +74,7 @@ class Slicer:
         bad = [f for f in self.diagnosis.findings if f.level in BAD]
         tried: list[tuple[tuple[Part, ...], SliceNote]] = []
         for window in self._windows(bad):
-            self.tell(f"slice of {'everything' if window is None else _length(window)}")
+            self.notify(f"slice of {'everything' if window is None else _length(window)}")
             found = self._cut(window)
             if found is None:
                 break

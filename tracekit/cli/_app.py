@@ -32,12 +32,12 @@ def progress() -> Iterator[Callable[[str], None] | None]:
         yield None
         return
 
-    def tell(what: str) -> None:
+    def notify(what: str) -> None:
         sys.stderr.write(f"{_CLEAR}tracekit: {shorten(what, _WIDTH)} ...")
         sys.stderr.flush()
 
     try:
-        yield tell
+        yield notify
     finally:
         sys.stderr.write(_CLEAR)
         sys.stderr.flush()
@@ -61,7 +61,7 @@ def names() -> tuple[str, ...]:
 
 
 class _Commands(click.Group):
-    """Loads a command's module when it is asked for."""
+    """Loads a command's module when it is needed."""
 
     def list_commands(self, _: click.Context) -> list[str]:
         return list(names())

@@ -32,8 +32,9 @@ class Format:
     Attributes:
         name: Name of the form, see `tracekit.report.rendering`.
         suffixes: File suffixes that choose it.
-        redacted: Whether names that may tell about a machine or its users are left out unless
-            they are asked for.
+        redacted: Whether names that may reveal something about a machine or its users are left out
+        unless
+            they are requested.
         pictures: Whether it draws `Diagnosis.pictures`.
     """
 

@@ -104,7 +104,7 @@ _PATH = click.Path(path_type=Path)
 @click.option(
     "--redact/--no-redact",
     default=None,
-    help="Leave out names that may tell about a machine, its users or their data.",
+    help="Leave out names that may reveal something about a machine, its users or their data.",
 )
 @click.option(
     "--keep-nvtx", is_flag=True, help="When redacting, let the program's own NVTX text pass."
@@ -123,9 +123,9 @@ def command(reports: tuple[Path, ...], **options: Any) -> int:
     for form in (*printed, *(f for _, f in files)):
         mode = _redact(form, options)
         modes[mode] = modes.get(mode, False) or form.pictures
-    with progress() as tell:
+    with progress() as notify:
         answers = {
-            mode: _analyzed(reports, mode, options, tell, with_pictures=pictures)
+            mode: _analyzed(reports, mode, options, notify, with_pictures=pictures)
             for mode, pictures in (modes or {"no": False}).items()
         }
     for path, form in files:
@@ -139,7 +139,7 @@ def command(reports: tuple[Path, ...], **options: Any) -> int:
 
 
 def _redact(form: Format, options: dict[str, Any]) -> Redact:
-    """Return what `form` may say: as asked for, else as is right for that format."""
+    """Return what `form` may say: as requested, else as is right for that format."""
     asked = options["redact"]
     if not (form.redacted if asked is None else asked):
         return "no"
@@ -150,7 +150,7 @@ def _analyzed(
     reports: tuple[Path, ...],
     redact: Redact,
     options: dict[str, Any],
-    tell: Callable[[str], None] | None,
+    notify: Callable[[str], None] | None,
     *,
     with_pictures: bool,
 ) -> Diagnosis:
@@ -169,7 +169,7 @@ def _analyzed(
             redact=redact,
         ),
         with_pictures=with_pictures,
-        progress=tell,
+        progress=notify,
     )
 
 

@@ -98,8 +98,8 @@ def command(reports: tuple[Path, ...], **options: Any) -> int:
     """
     target = options["output"]
     check_places([target], reports)
-    with progress() as tell:
-        made, note, lost = _made(reports, options, tell or _nobody)
+    with progress() as notify:
+        made, note, lost = _made(reports, options, notify or _nobody)
     if not options["dry_run"]:
         write(target, made.content)
     print_text(_listing(target, made, note, options))
@@ -111,7 +111,7 @@ def _nobody(_: str) -> None:
 
 
 def _made(
-    reports: Sequence[Path], options: dict[str, Any], tell: Callable[[str], None]
+    reports: Sequence[Path], options: dict[str, Any], notify: Callable[[str], None]
 ) -> tuple[Archive, SliceNote | None, bool]:
     """Return the archive, what its slices hold, and whether some inputs could not be used."""
     from tracekit import analyses, engine, opening, settings
@@ -123,7 +123,7 @@ def _made(
     _, values = settings.parse(analyses.names(), params)
     redact: opening.Redact = "keep nvtx" if options["keep_nvtx"] else "yes"
     max_bytes = options["max_mb"] or options["max_size"]
-    tell("opening")
+    notify("opening")
     opened = opening.OpenOptions(salvage=options["salvage"], redact=redact, settings=values)
     with opening.open_trace(reports, options=opened) as redacted:
         trace, loader = anonymous(redacted, hash_names=options["hash_names"])
@@ -133,12 +133,12 @@ def _made(
             params=params,
             redact=redact,
             with_pictures=True,
-            progress=tell,
+            progress=notify,
         )
         parts = (*documents(found, top=options["top"]), *figures(found))
         worthier = sum(p.packed_bytes for p in parts if p.worth > WORTH_SLICE)
         left = max(0, max_bytes - worthier - _README_BYTES)
-        slices, note = _slices(trace, found, frozenset(loader.sampled), options, left, tell)
+        slices, note = _slices(trace, found, frozenset(loader.sampled), options, left, notify)
     about = partial(readme, found, _said(options), note)
     return archive((*parts, *slices), max_bytes, about), note, bool(redacted.unreadable)
 
@@ -149,14 +149,14 @@ def _slices(
     counters: frozenset[str],
     options: dict[str, Any],
     max_bytes: int,
-    tell: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> tuple[tuple[Part, ...], SliceNote | None]:
     if options["window"] is None:
         return (), None
     from tracekit.bundle.slices import Slicer
 
     params = merged_params(options["params"], options["peak_gbps"])
-    slicer = Slicer(trace, found, counters, params, max_bytes, tell)
+    slicer = Slicer(trace, found, counters, params, max_bytes, notify)
     window = options["window"]
     return slicer.worst() if window == WORST else slicer.asked(window)
 

@@ -100,7 +100,7 @@ def _analyses(page: Lines, found: Inspection) -> None:
     from tracekit.model.catalog import CATALOG, record_command
 
     page.line()
-    page.line("What can be judged, as far as tables tell", "bold")
+    page.line("What can be judged, by the tables that are present", "bold")
     missing: dict[str, None] = {}
     for name, tables in sorted(found.missing.items()):
         analysis = analyses.load(name)
@@ -110,7 +110,7 @@ def _analyses(page: Lines, found: Inspection) -> None:
         elif analysis.requires:
             page.fields([("yes", name)])
         else:
-            needs = f"needs {analysis.needs}" if analysis.needs else "tracekit analyze tells"
+            needs = f"needs {analysis.needs}" if analysis.needs else "run tracekit analyze to see"
             page.fields([("?", f"{name}: {needs}")])
         missing |= dict.fromkeys(tables)
     if missing:

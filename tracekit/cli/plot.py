@@ -36,7 +36,9 @@ _PATH = click.Path(path_type=Path)
     "--param", "params", type=SETTING, multiple=True, help="Set a parameter, as for analyze."
 )
 @click.option(
-    "--redact", is_flag=True, help="Leave out names that may tell about a machine or its users."
+    "--redact",
+    is_flag=True,
+    help="Leave out names that may reveal something about a machine or its users.",
 )
 def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) -> None:
     """Draw the figure of the analysis NAME from its REPORTs.
@@ -45,7 +47,7 @@ def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) 
     """
     form = _form(output)
     check_places([output], reports)
-    with progress() as tell:
+    with progress() as notify:
         from tracekit import engine
         from tracekit.opening import OpenOptions
 
@@ -57,7 +59,7 @@ def command(reports: tuple[Path, ...], name: str, output: Path, **options: Any) 
                 window_ns=options["window"], redact="yes" if options["redact"] else "no"
             ),
             with_charts=True,
-            progress=tell,
+            progress=notify,
         )
     chart = answer.charts.get(name)
     if chart is None:

@@ -100,7 +100,7 @@ def _say(line: str) -> None:
 
 
 def _stem(output: object, *, force: bool, rank: int | None) -> Path:
-    """Return the outputs' path without a suffix; refuse to overwrite unless told to."""
+    """Return the outputs' path without a suffix; refuse to overwrite unless that is requested."""
     from tracekit.errors import UsageError
     from tracekit.recording.session import free_stem
 
@@ -188,7 +188,7 @@ def _report(request: Request, outcome: Outcome) -> None:
     if inputs:
         _say(f"next: tracekit analyze {' '.join(inputs)}")
     else:
-        _say("nothing was recorded and no hook had anything to tell")
+        _say("nothing was recorded and no hook had anything to record")
     if outcome.converted.export is not None and request.metrics.choice not in L2_SETS:
         _say("L2 hit rates are in no general set: a second run with --metrics l2 samples them")
 

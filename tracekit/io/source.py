@@ -84,7 +84,7 @@ Cells: TypeAlias = "PolarsDataType | Part"
 
 
 class TableSource(Protocol):
-    """A report opened for reading; never written, not even a journal beside it.
+    """A report opened for reading; never written, not even a journal next to it.
 
     Attributes:
         path: The file that was opened.

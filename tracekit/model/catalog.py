@@ -401,7 +401,7 @@ _TABLES = (
         "overhead",
         "PROFILER_OVERHEAD",
         (_START, _END, _f("_global_tid", I64, "globalTid"), _f("name_id", I64, "nameId")),
-        "one interval in which the profiler itself held up a thread",
+        "one interval in which the profiler itself blocked a thread",
         _CUDA,
         (PID, TID),
         interval=True,

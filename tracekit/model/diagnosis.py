@@ -42,7 +42,7 @@ class GpuTime:
         busy_ns: Union of all device activity, opaque graph time included.
         opaque_ns: Part of `busy_ns` that only graph-level rows cover: what ran is invisible.
         idle_ns: `span_ns` - `busy_ns`.
-        idle_in_profiler_ns: Part of `idle_ns` in which the profiler itself held up a thread.
+        idle_in_profiler_ns: Part of `idle_ns` in which the profiler itself blocked a thread.
         comm_ns: Union of communication kernels: a lower bound when `opaque_ns` > 0.
         n_kernels: Kernel rows.
         n_graph_launches: Opaque graph rows.
@@ -178,10 +178,10 @@ class Diagnosis:
         tables: What the columns of `frames` mean, by analysis.
         questions: The question that each analysis answers, by its name.
         time_parts: Parts of the GPUs' communication time that analyses explain.
-        charts: What to draw, by analysis, in their order; empty unless it was asked for.
-        tracks: Tracks that analyses add to the timeline; empty unless they were asked for.
+        charts: What to draw, by analysis, in their order; empty unless requested.
+        tracks: Tracks that analyses add to the timeline; empty unless requested.
         pictures: Frames that the timeline needs (`tracekit.views.overview.pictures`); empty
-            unless they were asked for.
+            unless requested.
     """
 
     reports: tuple[Report, ...]

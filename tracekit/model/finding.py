@@ -15,7 +15,7 @@ HIGH_CONFIDENCE, MEDIUM_CONFIDENCE = 0.8, 0.5
 
 
 class Level(StrEnum):
-    """How bad a finding is; `UNKNOWN` when the inputs cannot tell."""
+    """How bad a finding is; `UNKNOWN` when the inputs do not suffice."""
 
     OK = "ok"
     WARN = "warn"
@@ -34,7 +34,7 @@ class Metric:
         lo: Lower end of the 95% interval, None without one.
         hi: Upper end.
         n: Observations behind it, None where it makes no sense.
-        doc: What it is, in a few words; shown beside the number.
+        doc: What it is, in a few words; shown next to the number.
     """
 
     name: str

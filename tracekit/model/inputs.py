@@ -47,7 +47,7 @@ class Report:
         schema_version: Export schema version, None when the file states none.
         nsys_version: Version as integers, None when unknown.
         graph_trace: "graph", "node" or "" as the capture options say.
-        metric_hz: Sampling frequency asked for, None when none was.
+        metric_hz: Sampling frequency requested, None when none was.
         has_blobs: Whether payload blobs were exported; None when the file does not say.
         utc_epoch_ns: Wall-clock start, None when unknown.
         duration_ns: Capture length, None when unknown.

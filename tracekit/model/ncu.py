@@ -90,7 +90,7 @@ class Misses(NamedTuple):
     """Share of L2 look-ups that missed.
 
     Attributes:
-        share: 0..1; None when no counter tells.
+        share: 0..1; None when no counter measures it.
         source: Counters that it rests on.
         inconsistent: Whether counted misses exceed look-ups, so that another way was taken.
         lookups: What `share` is a share of; 1 where only a rate was counted; None without `share`.
@@ -107,7 +107,7 @@ def miss_share(sums: Mapping[str, float | None]) -> Misses:
 
     Args:
         sums: Counter to its sum over the group (a ratio of sums, never a mean of ratios); the hit
-            rate in percent, which is only used where sectors do not tell.
+            rate in percent, which is only used where sectors do not give it.
     """
     inconsistent = False
     for unit in (_TEX, _READ, _ALL):
@@ -168,7 +168,7 @@ class Stall(NamedTuple):
     Attributes:
         reason: One of `STALLS`, "" when none was counted.
         share: Of the time between two instructions of a warp, 0..1; None when not counted.
-        flagged: Whether it is worth saying; None when that cannot be told.
+        flagged: Whether it is worth a line; None when unknown.
         reading: What it points at.
     """
 

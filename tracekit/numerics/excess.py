@@ -1,4 +1,4 @@
-"""Whom lost time can be put down to: the rows that ran beside a slowed one, by their share."""
+"""Attributes lost time to the rows that overlap a slowed one, by their share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def assign_excess(
     corun_starts: ArrayLike,
     corun_ends: ArrayLike,
 ) -> tuple[Float64, Float64]:
-    """Spread the excess time of slowed rows over the rows that ran beside them.
+    """Spread the excess time of slowed rows over the rows that overlap them.
 
     The excess of a row goes to each co-running row k in proportion to the integral of
     ``1 / active(t)`` over their common time, ``active`` being the number of co-running rows.
@@ -40,15 +40,15 @@ def assign_excess(
     Returns:
         ``(assigned, weight)``, both float64[m] in ns: the excess given to each co-running row, and
         the integral by which it was weighed, summed over the slowed rows. The excess of a row
-        with no company is given to nobody.
+        that nothing overlaps is attributed to nothing.
     """
     s, e = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     ks, ke = np.asarray(corun_starts, np.int64), np.asarray(corun_ends, np.int64)
     # Others change nothing: where no slowed row is, there is nothing to spread.
-    beside = np.flatnonzero(overlap_ns(ks, ke, *union(s, e)) > 0)
+    overlapping = np.flatnonzero(overlap_ns(ks, ke, *union(s, e)) > 0)
     given, weight = np.zeros((2, ks.size))
-    given[beside], weight[beside] = _assigned(
-        s, e, np.asarray(excess_ns, np.float64), ks[beside], ke[beside]
+    given[overlapping], weight[overlapping] = _assigned(
+        s, e, np.asarray(excess_ns, np.float64), ks[overlapping], ke[overlapping]
     )
     return given, weight
 
@@ -120,9 +120,9 @@ def _spread(ks: Int64, ke: Int64, at: Int64, level: Float64) -> Float64:
     """Integral of ``level(t) / active(t)`` over each row; the form for few rows."""
     if ks.size == 0:
         return np.zeros((2, 0))
-    company, active = steps(ks, ke, np.ones(ks.size, np.int64))
-    times = np.sort(np.concatenate((company, at)))
-    sharers = _level_at(times, company, active.astype(np.float64))
+    bounds, active = steps(ks, ke, np.ones(ks.size, np.int64))
+    times = np.sort(np.concatenate((bounds, at)))
+    sharers = _level_at(times, bounds, active.astype(np.float64))
     begin, end = np.searchsorted(times, (ks, ke))
     found = np.empty((2, ks.size))
     for one, own in zip(found, level, strict=True):

@@ -226,7 +226,7 @@ def cache_folder() -> Path | None:
 
 @functools.cache
 def _sources_digest(folder: Path) -> str:
-    """Name for the machine code made from a folder: constants live beside the kernels.
+    """Name for the machine code made from a folder: constants live in the modules of the kernels.
 
     Numba checks the file of a kernel only, so a changed constant or function of another file
     would go unnoticed.

@@ -137,7 +137,7 @@ def innermost(
         n_groups: Given, the labels are numbers below it; a negative one of a point is of no group.
         group_of: int32[k], given with `n_groups`: the groups of labels, which `point_group`
             (uint32[m]) then holds.
-        points: int32[j], rows of the points that are asked for; None for all.
+        points: int32[j], rows of the points that are wanted; None for all.
 
     Returns:
         int32[m], row of the latest range with ``start <= time < end``, -1 if there is none.

@@ -265,7 +265,7 @@ class Traffic:
     Attributes:
         group: int64[g], label, ascending.
         segments: int64[g], segments of at least one byte.
-        bytes: int64[g], bytes asked for.
+        bytes: int64[g], bytes requested.
         misaligned: q -> int64[g], segments whose address is no multiple of q bytes.
         touched: g -> int64[g], granules of g bytes touched, counted for each segment.
         distinct: g -> int64[g], distinct granules of g bytes touched by the group.
@@ -283,7 +283,7 @@ class Traffic:
         return self.misaligned[alignment_bytes] / self.segments
 
     def overfetch_frac(self, granule_bytes: int) -> Float64:
-        """float64[g], extra bytes over bytes asked for (32, 64 or 128 B granules), >= 0."""
+        """float64[g], extra bytes over bytes requested (32, 64 or 128 B granules), >= 0."""
         return granule_bytes * self.touched[granule_bytes] / self.bytes - 1
 
     def distinct_overfetch_frac(self, granule_bytes: int) -> Float64:

@@ -71,7 +71,7 @@ def _add_own(add: Any) -> None:
     add(
         "--redact",
         action=argparse.BooleanOptionalAction,
-        help="Leave out, or show, names that may tell about a machine, its users or their data;"
+        help="Leave out, or show, names that may reveal a machine, its users or their data;"
         " unless said, only diagnosis.md leaves them out",
     )
     add("--keep-nvtx", action="store_true", help="When redacting, let the program's NVTX text pass")
@@ -117,7 +117,7 @@ def analyze_keywords(parsed: argparse.Namespace) -> dict[str, Any]:
 
 
 def _window(parsed: argparse.Namespace) -> tuple[int, int] | None:
-    """Return the half-open part of the session that was asked for, in ns."""
+    """Return the half-open part of the session that was requested, in ns."""
     filtered = getattr(parsed, "filter_time", None)
     first, last = filtered or (getattr(parsed, "start", None), getattr(parsed, "end", None))
     if first is None and last is None:

@@ -188,7 +188,7 @@ def _nvtx() -> Check:
 
 
 def _reach() -> Iterator[Check]:
-    """Tell what hooks and preload reach in this Python, without importing anything heavy."""
+    """Return what hooks and preload reach in this Python, without importing anything heavy."""
     yield _hooks_reach()
     folder = _package("torch")
     if folder is None:
@@ -216,7 +216,7 @@ def _hooks_reach() -> Check:
 
 
 def _runtime_reach(torch: Path) -> Check:
-    """Tell whether torch takes the CUDA runtime and NCCL from shared libraries."""
+    """Return whether torch takes the CUDA runtime and NCCL from shared libraries."""
     places: list[Callable[[str], Iterator[Path]]] = [
         torch.joinpath("lib").glob,
         torch.parent.joinpath("nvidia").rglob,

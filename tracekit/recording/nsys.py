@@ -118,7 +118,7 @@ def candidates() -> Iterator[Path]:
 def importer_candidates(nsys: Path) -> Iterator[Path]:
     """Yield every place where the importer of `nsys` may be.
 
-    Packages differ: the importer stands beside the folder of the real program or beside that of
+    Packages differ: the importer lies next to the folder of the real program or next to that of
     the link that was followed to it, in ``host-linux-x64`` or, in Nsight Compute's copy, in a
     folder of another name.
     """
@@ -145,7 +145,7 @@ def _opened(path: Path) -> Nsys | None:
 
 
 def find(setting: str) -> Nsys | None:
-    """Find the nsys that a user asked for.
+    """Find the nsys that a user requested.
 
     Args:
         setting: ``never``, ``auto``, ``always``, or a path.

@@ -40,7 +40,7 @@ L2_SETS = ("l2", "ct", "compute-triage")
 
 @dataclass(frozen=True)
 class Metrics:
-    """Sampling of GPU counters, as asked for.
+    """Sampling of GPU counters, as requested.
 
     Attributes:
         choice: ``auto`` (general set if the machine allows), ``none``, or the name of a set.
@@ -91,10 +91,10 @@ def metric_options(nsys: Nsys, metrics: Metrics) -> tuple[list[str], str]:
     """Return the options for GPU metrics and, when there are none, why.
 
     Raises:
-        UsageError: A set or GPU was asked for that this nsys or machine does not have.
+        UsageError: A set or GPU was requested that this nsys or machine does not have.
     """
     if metrics.choice == "none":
-        return [], "not asked for"
+        return [], "not requested"
     option, devices, reason = metric_devices(nsys)
     asked = metrics.choice != "auto"
     if not devices:

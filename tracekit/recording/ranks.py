@@ -23,7 +23,7 @@ def rank(environment: Mapping[str, str]) -> int | None:
 
 
 def local_gpu(environment: Mapping[str, str]) -> int | None:
-    """Return the number of this rank's GPU on its machine, or None when it cannot be told."""
+    """Return the number of this rank's GPU on its machine, or None when unknown."""
     local = _first_number(environment, _LOCAL_RANK)
     visible = environment.get("CUDA_VISIBLE_DEVICES", "")
     if local is None or not visible:

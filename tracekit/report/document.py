@@ -1,6 +1,6 @@
 """A diagnosis as JSON: versioned, described by a JSON Schema, the same bytes for the same input.
 
-What was not measured is ``null`` with a reason beside it, integers that a double cannot hold are
+What was not measured is ``null`` with a reason next to it, integers that a double cannot hold are
 strings, and frames are column arrays with their row count.
 """
 
@@ -23,7 +23,7 @@ from tracekit.model.table import Table
 __all__ = ["DEFAULT_TOP", "SCHEMA_ID", "document", "render", "schema"]
 
 DEFAULT_TOP = 1000
-"""Rows of every frame that are written unless more are asked for."""
+"""Rows of every frame that are written unless more are requested."""
 SCHEMA_ID = f"urn:tracekit:diagnosis:{SCHEMA_VERSION}"
 _EXACT = 2**53
 _REASONS = {

@@ -27,7 +27,7 @@ def row_numbers(keys: pl.DataFrame) -> tuple[NDArray[np.uint32], pl.DataFrame]:
     """Number equal rows alike.
 
     Ids of processes, streams and names lie close together, so that a row packs into one small
-    integer and a table of all such integers tells its number.
+    integer and a table of all such integers gives its number.
 
     Args:
         keys: Integer columns, nulls allowed.

@@ -218,7 +218,7 @@ def scale_of(values: Sequence[Number | None], unit: str) -> Scale:
     """Return the scale that suits the typical magnitude of `values`."""
     known = sorted(abs(v) for v in values if v is not None and not _absent(v) and v != 0)
     typical = known[(len(known) - 1) // 2] if known else 0.0
-    # Digits suit the smaller values, but not those that are nothing beside the largest.
+    # Digits suit the smaller values, but not those that are negligible next to the largest.
     weighty = [v for v in known if v >= known[-1] / 100]
     small = weighty[len(weighty) // 4] if weighty else 0.0
     steps = {"ns": _TIME, "bytes": _BYTES}.get(unit)

@@ -175,7 +175,7 @@ def test_sqlite_goes_on_where_decoding_stopped(tmp_path, small_chunks):
         assert len(frames) > 2
         values = pl.concat(frames)["a"].to_list()
         assert values == [*range(2500), None, *range(2501, 3000)]
-        assert "t: read through SQLite (cells of another type than asked for)" in source.notes
+        assert "t: read through SQLite (cells of another type than requested)" in source.notes
         assert "t.a: 1 cells are not Int64 and were read as null" in source.notes
 
 

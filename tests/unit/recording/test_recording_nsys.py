@@ -130,7 +130,7 @@ def test_without_a_gpu_there_are_no_counters_and_a_reason(make_nsys: MakeNsys) -
     assert metric_options(nsys, Metrics()) == ([], reason)
     with pytest.raises(UsageError, match=reason):
         metric_options(nsys, Metrics("gh100"))
-    assert metric_options(nsys, Metrics("none")) == ([], "not asked for")
+    assert metric_options(nsys, Metrics("none")) == ([], "not requested")
 
 
 def test_no_permission(make_nsys: MakeNsys) -> None:

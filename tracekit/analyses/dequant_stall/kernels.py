@@ -43,7 +43,7 @@ _BITS = (
 
 
 def weight_bits(names: Sequence[str]) -> int | None:
-    """Return the width of quantised weights that kernel names tell; None when they do not."""
+    """Return the bits of a quantised weight by kernel names; None when no name states them."""
     found = (bits for bits, pattern in _BITS if any(pattern.search(name) for name in names))
     return next(found, None)
 
@@ -181,7 +181,7 @@ def idle_tensor_cores(
     Args:
         trace: The run.
         periods: Frame of `PERIODS`.
-        kernels: Frame of `KERNELS`, whose bounds tell which fused kernels are slow.
+        kernels: Frame of `KERNELS`, whose bounds decide which fused kernels are slow.
         rows: What `work_of` returns for dequantising and fused kernels.
     """
     gpus = rows["gpu"].drop_nulls().unique().sort().to_list()

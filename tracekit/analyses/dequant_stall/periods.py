@@ -1,7 +1,8 @@
 """Chains of dequantisation kernels and the kernel that waits for each: its consumer.
 
 The consumer is the next kernel of the same stream, or the first one that another stream runs after
-waiting for an event recorded directly behind the chain. What neither order tells is not counted.
+waiting for an event recorded directly behind the chain. Kernels whose consumer neither order shows
+are not counted.
 """
 
 from __future__ import annotations
@@ -68,11 +69,11 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     if at.size == 0:
         return PERIODS.empty(), 0
     by_stream = (then >= 0) & _IS_CONSUMER[kind[then]]
-    told = _event_consumers(trace, at)
+    by_event = _event_consumers(trace, at)
     start, end = (work[c].to_numpy()[at] for c in ("start_ns", "end_ns"))
     joined = (then[:-1] == at[1:]) & (start[1:] - end[:-1] <= chain_gap_ns)
     # What is recorded behind a kernel and waited for elsewhere ends its chain.
-    joined &= told["next_ns"].is_null().to_numpy()[:-1]
+    joined &= by_event["next_ns"].is_null().to_numpy()[:-1]
     first = np.flatnonzero(np.append(True, ~joined))
     last = np.append(first[1:], at.size) - 1
     # Kernels of a CUDA graph may overlap on one stream: no moment of a chain counts twice.
@@ -84,7 +85,7 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
     turn = _by_time(trace, at[first], start[first])
     first, last = first[turn], last[turn]
     chains = _first_of_chains(trace, at[first]).with_columns(
-        *_consumers(trace, then[last], by_stream[last], told[last]),
+        *_consumers(trace, then[last], by_stream[last], by_event[last]),
         pl.Series("last_ns", end[last]),
         pl.Series("n_kernels", last - first + 1),
         pl.Series("dequant_ns", length[turn]),
@@ -96,13 +97,13 @@ def periods(trace: Trace, chain_gap_ns: int) -> tuple[pl.DataFrame, int]:
 
 
 def _consumers(
-    trace: Trace, rows: Int64, is_next: NDArray[np.bool_], told: pl.DataFrame
+    trace: Trace, rows: Int64, is_next: NDArray[np.bool_], by_event: pl.DataFrame
 ) -> pl.DataFrame:
-    """Columns `_NEXT` and via of chains: of what comes next in the stream, else as events tell."""
+    """Columns `_NEXT` and via of chains: of what comes next in the stream, else by events."""
     own = activity(trace).select("queue", "start_ns", "name_key")[rows]
     behind = identified(trace, own, "stream")
     in_order = pl.lit(pl.Series(is_next))
-    return told.select(
+    return by_event.select(
         *(
             pl.when(in_order).then(behind[c]).otherwise(pl.col(n)).alias(n)
             for c, n in zip(_OWN, _NEXT, strict=True)
@@ -135,7 +136,7 @@ def _event_consumers(trace: Trace, at: Int64) -> pl.DataFrame:
         at: int64[n], rows of `activity`.
 
     Returns:
-        Frame of `_NEXT`, n rows, null where none is told.
+        Frame of `_NEXT`, n rows, null where none is known.
     """
     dequant = pl.DataFrame({"at": at.astype(np.uint32)})
     waits = event_waits(trace).drop_nulls()
@@ -167,12 +168,12 @@ def _event_consumers(trace: Trace, at: Int64) -> pl.DataFrame:
 
 def _kernels_of_waits(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
     """Kernels of the streams that record or wait, by launch; `at` is the row of `activity`."""
-    asked = [
+    streams = [
         waits.select("report", "pid", context=f"{end}_context", stream=f"{end}_stream")
         for end in ("record", "wait")
     ]
     numbered = queues(trace).with_row_index("queue")
-    own = numbered.join(pl.concat(asked), on=_QUEUE, how="semi")["queue"]
+    own = numbered.join(pl.concat(streams), on=_QUEUE, how="semi")["queue"]
     work = activity(trace)
     wanted = np.isin(np.arange(numbered.height), own.to_numpy())[work["queue"].to_numpy()]
     wanted &= _IS_LINK[work["kind"].to_physical().to_numpy()]
@@ -184,8 +185,8 @@ def _kernels_of_waits(trace: Trace, waits: pl.DataFrame) -> pl.DataFrame:
 def _beside(waits: pl.DataFrame, end: str, work: pl.DataFrame) -> pl.DataFrame:
     """Join to a record the last work launched before it, to a wait the first one after it."""
     names = {f"{end}_context": "context", f"{end}_stream": "stream"}
-    asked = waits.with_columns(pl.col(o).alias(n) for o, n in names.items()).sort(f"{end}_ns")
-    return asked.join_asof(
+    records = waits.with_columns(pl.col(o).alias(n) for o, n in names.items()).sort(f"{end}_ns")
+    return records.join_asof(
         work,
         left_on=f"{end}_ns",
         right_on="launch_start_ns",

@@ -38,7 +38,7 @@ PERIODS = Table(
         Column("kernel", STR, "", "name of the first dequantisation kernel"),
         Column("consumer", STR, "", "name of the consumer"),
         Column("consumer_stream", I64, "", "stream of the consumer"),
-        Column("via", STR, "", "what tells the consumer: stream order, or event"),
+        Column("via", STR, "", "how the consumer was found: stream order, or event"),
     ),
     "one chain of dequantisation kernels before its consumer",
 )
@@ -105,7 +105,7 @@ SUMMARY = Table(
         Column("n_dequant", pl.UInt32, "", "standalone dequantisation kernels"),
         Column("n_fused", pl.UInt32, "", "matrix products that dequantise inside"),
         Column("n_quantize", pl.UInt32, "", "activation quantisation kernels (no stall)"),
-        Column("n_unconsumed", pl.UInt32, "", "dequantisation kernels whose consumer is not told"),
+        Column("n_unconsumed", pl.UInt32, "", "dequantisation kernels whose consumer is unknown"),
         Column("n_by_event", pl.UInt32, "", "periods whose consumer waited for an event"),
         Column("n_waits", pl.UInt32, "", "waits for events; null without dequantisation"),
         Column("n_waits_unresolved", pl.UInt32, "", "of these, without the record they wait for"),

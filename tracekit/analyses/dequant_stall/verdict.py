@@ -149,7 +149,7 @@ def _level(exposed: float, params: Any, amplification: float | None) -> Level:
 
 
 def _amplification(names: Sequence[str]) -> float | None:
-    """Traffic amplification guessed from the widths in the kernel names; None when untold."""
+    """Traffic amplification guessed from the widths in the kernel names; None without a width."""
     bits = weight_bits(names)
     return None if bits is None else traffic_amplification(bits / 8, 2.0)
 
@@ -200,7 +200,7 @@ _DOCS = {
 
 
 def idle(frames: Frames, summary: dict[str, Any]) -> tuple[Metric, ...]:
-    """Return how long tensor cores idled; nothing where sampling cannot tell."""
+    """Return how long tensor cores idled; nothing where sampling is too coarse."""
     if not summary["starvation_known"]:
         return ()
     rows = frames["starvation"]
@@ -249,7 +249,7 @@ def caveats(frames: Frames, summary: dict[str, Any], kind: str) -> Iterator[str]
 def _unconsumed(summary: dict[str, Any]) -> str:
     text = (
         f"{summary['n_unconsumed']} dequantisation kernels are not counted: neither stream order"
-        " nor event waits tell what consumes them"
+        " nor event waits show what consumes them"
     )
     if summary["n_waits_unresolved"]:
         text += (
@@ -265,7 +265,7 @@ def _unsampled(period_ns: int | None) -> str:
         how = f"were sampled every {duration(period_ns)}"
     return (
         f"Whether tensor cores starved is unknown: DRAM reads and tensor activity {how};"
-        f" {threshold(COARSEST_PERIOD_NS / 1000, ' us')} or finer tells ({FINER})."
+        f" {threshold(COARSEST_PERIOD_NS / 1000, ' us')} or finer shows it ({FINER})."
     )
 
 

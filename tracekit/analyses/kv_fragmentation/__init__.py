@@ -66,7 +66,7 @@ class Params:
 
 _POOL = (
     Column("pool", I64, "", "number of the pool in this table"),
-    Column("gpu", pl.Int16, "", "GPU; null when the markers do not tell"),
+    Column("gpu", pl.Int16, "", "GPU; null when the markers do not state it"),
     Column("group", STR, "", "what kind of blocks the pool has"),
 )
 LAYOUT = Table(
@@ -160,7 +160,7 @@ OOM = Table(
     "oom",
     (
         Column("t_ns", I64, "ns", "when it was marked or logged"),
-        Column("requested_bytes", I64, "bytes", "what was asked for"),
+        Column("requested_bytes", I64, "bytes", "size of the failed allocation"),
         Column("unallocated_bytes", I64, "bytes", "reserved by PyTorch without a tensor in it"),
         Column("free_bytes", I64, "bytes", "free for the driver"),
         Column("possible", pl.Boolean, "", "whether fragmentation is possible; null: not stated"),

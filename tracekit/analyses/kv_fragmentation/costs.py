@@ -148,7 +148,7 @@ def usage(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fin
         else "",
         caveats=(
             "Engines call different things usage: reserved, allocated and holding tokens are"
-            " told apart here.",
+            " distinguished here.",
         ),
         scope=scope(group, own["pools"]),
         thresholds=thresholds([_INTERNAL, _EXTERNAL], params),

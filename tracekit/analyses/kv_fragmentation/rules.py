@@ -87,7 +87,7 @@ RULES: tuple[Rule, ...] = (
         advice="Make contiguous pieces at least 4 KiB: more tokens a block, or heads and dims of a"
         " token packed together.",
         caveat="What short pieces cost depends on whether the lines that they touch still fit into"
-        " L2; counts of addresses cannot tell, l2_miss can.",
+        " L2; counts of addresses do not show it, l2_miss does.",
     ),
     Rule(
         "page_ratio",

@@ -70,7 +70,7 @@ def _nothing(summary: dict[str, Any]) -> Finding:
         id="kv_fragmentation/no-markers",
         level=Level.UNKNOWN,
         title=title,
-        caveats=("Allocation events do not tell which bytes are KV cache, nor their order.",),
+        caveats=("Allocation events do not show which bytes are KV cache, nor their order.",),
         missing=(Missing(what, ("nvtx",), "tracekit run -- YOUR_COMMAND"),),
     )
 

@@ -1,8 +1,8 @@
 """L2 misses of kernels and layers, and their association with how the KV cache lies in memory.
 
-The hit rate is a sampled hardware counter; only samples inside a kernel speak for it. Layers are
+The hit rate is a sampled hardware counter; only samples inside a kernel count for it. Layers are
 then compared: do those whose cache is more broken up, or larger against the L2, miss more? An
-association is no cause, and the footprint, which usually is one, stands beside it in the table.
+association is no cause, and the footprint, which usually is one, stands next to it in the table.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _kernels(trace: Trace, sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _layers(trace: Trace) -> pl.DataFrame:
-    """Hit rates of layers beside the layout of their KV cache."""
+    """Hit rates of layers with the layout of their KV cache."""
     hits, texts = kernel_hits(trace), ranges(trace)["text"]
     if hits.by_layer.is_empty():
         return LAYERS.empty()
@@ -182,7 +182,7 @@ ANALYSIS = Analysis(
     name="l2_miss",
     question="Which kernels and layers miss the L2, and is that associated with the KV layout?",
     requires=(),
-    needs="sampled L2 hit rates, or an Nsight Compute page given beside the report",
+    needs="sampled L2 hit rates, or an Nsight Compute page given with the report",
     record="tracekit run --metrics l2 -o run -- YOUR_COMMAND",
     params=Params,
     results=(

@@ -202,7 +202,7 @@ def _second(
 ) -> str:
     matched_frac = summary["matched_frac"]
     if matched_frac is None:
-        return "; no timeline to set them beside"
+        return "; no timeline to compare them with"
     if matched_frac < MIN_MATCHED:
         profiled_part = f"{share(matched_frac)} of kernel time profiled"
         return f"; association with the KV layout not judged: {profiled_part}"
@@ -286,7 +286,7 @@ def _caveats(frames: Frames, summary: dict[str, Any], layers: pl.DataFrame) -> I
 
 def _evidence(frames: Frames, layers: pl.DataFrame, own: dict[str, Any]) -> Iterator[Evidence]:
     if layers.height:
-        title = "L2 misses beside KV layout, by layer (Nsight Compute)"
+        title = "L2 misses and KV layout, by layer (Nsight Compute)"
         yield Evidence("ncu_layers", {"gpu": own["gpu"]}, _LAYER_COLUMNS, title)
     yield Evidence("ncu_kernels", columns=_COLUMNS, title="L2 misses by kernel (Nsight Compute)")
     if frames["associations"].height and own["gpu"] is not None:

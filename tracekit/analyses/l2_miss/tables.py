@@ -44,7 +44,7 @@ LAYERS = Table(
         *_HITS,
         *LAYER_KV,
     ),
-    "L2 hit rate of one layer beside its KV layout when its kernels were launched, best first",
+    "L2 hit rate of one layer and its KV layout when its kernels were launched, best first",
 )
 KERNELS = Table(
     "kernels",
@@ -164,7 +164,7 @@ NCU_LAYERS = Table(
         *_COUNTED,
         *LAYER_KV,
     ),
-    "misses of one layer as Nsight Compute counted them, beside its KV layout in the timeline",
+    "misses of one layer as Nsight Compute counted them, and its KV layout in the timeline",
 )
 NCU_MATCH = Table(
     "ncu_match",
@@ -178,7 +178,10 @@ NCU_MATCH = Table(
         Column("n_profiled", I64, "", "executions under Nsight Compute"),
         Column("status", STR, "", "matched, not profiled, or only in ncu"),
         Column(
-            "matched_by", STR, "", "layer, order (of launches), shape: what tells executions apart"
+            "matched_by",
+            STR,
+            "",
+            "layer, order (of launches), shape: what distinguishes executions",
         ),
     ),
     "kernels of the timeline and of Nsight Compute side by side, longest first",

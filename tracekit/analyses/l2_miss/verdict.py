@@ -79,7 +79,7 @@ def _association(
         scope=(("gpu", str(gpu)), ("counter", counter["name"])),
         thresholds={"delta_miss_pp": (params.warn_miss_pp, params.critical_miss_pp)},
         evidence=(
-            Evidence("layers", {"gpu": gpu}, _COLUMNS, "L2 hit rate beside KV layout, by layer"),
+            Evidence("layers", {"gpu": gpu}, _COLUMNS, "L2 hit rate and KV layout, by layer"),
             Evidence("associations", own, title="Associations over layers"),
             Evidence("kernels", {"gpu": gpu}, _KERNEL_COLUMNS, "L2 hit rate by kernel"),
             Evidence("occupancy", {"gpu": gpu}, title="Kernels by L2 misses and occupancy"),
@@ -150,7 +150,7 @@ def _caveats(counter: dict[str, Any], layers: pl.DataFrame, *, half: bool) -> It
             " footprint is larger, and line_overfetch_frac and span_l2_ratio tell its shape."
         )
     if layers["subsample"].any():
-        yield "Some kernels are shorter than a sample: their value mixes with what ran beside them."
+        yield "Some kernels are shorter than a sample: their value mixes with concurrent work."
 
 
 def not_sampled(summary: dict[str, Any]) -> Finding:
@@ -216,15 +216,15 @@ def invalid(frames: Frames, counter: dict[str, Any]) -> Iterator[Finding]:
     more = f" and {rows.height - 1} more" if rows.height > 1 else ""
     bad = first["cells"] - first["valid_cells"]
     counted = _counted(frames, counter["gpu"], first["layer"]) if table == "layers" else None
-    told = "" if counted is None else f"; Nsight Compute counted {share(counted)} misses"
+    miss_note = "" if counted is None else f"; Nsight Compute counted {share(counted)} misses"
     yield Finding(
         id=f"l2_miss/invalid-gpu{counter['gpu']}",
         level=Level.UNKNOWN,
         title=f"L2 hit rate of {label}{more} unknown: {bad} of {first['cells']} samples invalid"
-        + told,
+        + miss_note,
         caveats=(
             "The counter left its scale: misses counted more often than look-ups, as happens when"
-            " lines are fetched in parts. Nsight Compute can tell.",
+            " lines are fetched in parts. Nsight Compute can measure them.",
         ),
         scope=(("gpu", str(counter["gpu"])), ("counter", counter["name"])),
         evidence=(

@@ -26,7 +26,7 @@ __all__ = ["CounterOf", "ReportReader", "by_counter", "metric_rows", "no_samples
 
 CounterOf: TypeAlias = Callable[[int | None, int | None], int | None]
 """Device type and metric id to the number of the counter among the names in order; None for
-counters that were not asked for."""
+counters that were not requested."""
 
 
 def metric_rows(
@@ -45,7 +45,7 @@ def metric_rows(
 
     Returns:
         The canonical frame ``gpu_metrics``, which may hold rows of further counters, and what
-        tells them apart.
+        distinguishes them.
     """
     names = reader.load("metric_names").filter(pl.col("name").is_in(list(metrics)))
     ids = tuple(sorted(set(names["metric"])))

@@ -1,7 +1,7 @@
 """Names for the integers that the page reader and its kernels exchange.
 
-The kernels see plain int64 arrays; these are the meanings of their positions. Numba keeps compiled
-kernels by the date of `kernels.py` alone: whoever changes a number here touches that file too.
+The kernels see plain int64 arrays; these are the meanings of their positions. A number changed here
+makes all kernels of the folder compile anew: their cache is named by a digest of its sources.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ REASONS = {
     BAD_PAGE: "an unexpected page",
     BAD_CELL: "a cell outside its page",
     BAD_RECORD: "a record that contradicts its length",
-    MIXED: "cells of another type than asked for",
+    MIXED: "cells of another type than requested",
     BAD_OVERFLOW: "a broken overflow chain",
     BAD_ORDER: "row ids out of order",
     BAD_TEXT: "text that is not UTF-8",

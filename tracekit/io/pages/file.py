@@ -62,7 +62,7 @@ class PageFile:
             int64; see `fields`.
 
         Raises:
-            UnusualTableError: The pages alone do not tell what SQLite would.
+            UnusualTableError: The pages alone do not decide what SQLite would return.
         """
         if not hasattr(os, "pread"):
             msg = "no pread on this system"

@@ -23,7 +23,7 @@ __all__ = ["Columns"]
 class Columns:
     """Columns of a frame in the making.
 
-    Memory for the most rows is asked for at once and takes no room before it is written to.
+    Memory for the most rows is reserved at once and takes no room before it is written to.
 
     Attributes:
         most_rows: Most rows that there can be.
@@ -53,7 +53,7 @@ class Columns:
         self.rows = 0
 
     def place(self, fields: NDArray[np.int64], start: int) -> None:
-        """Tell the decoder where to store rows.
+        """Return where the decoder stores rows.
 
         Args:
             fields: int64[slots, PLAN_FIELDS]: receives the addresses, valid as long as the columns.

@@ -1,9 +1,6 @@
 """Words, varints and file reads, for compiled code.
 
 Loops over rows work on addresses: Numba would count references to arrays in every call.
-
-Numba keeps compiled kernels by the date of the file of the kernel alone. Whoever changes this
-file, `fields` or `texts` touches `walk.py` and `kernels.py` too.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class PagesSource:
     def __init__(
         self, path: Path | str, fallback: SqliteSource, *, least_rows: int = 0, threads: int = 0
     ) -> None:
-        """Open the file a second time, beside SQLite.
+        """Open the file a second time, in addition to SQLite.
 
         Args:
             path: The file.
@@ -255,7 +255,7 @@ class PagesSource:
         return not any(self._least_rows <= rows < math.inf for rows in others)
 
     def _most_rows(self, table: str) -> float:
-        """At most so many rows, exact for a small table; infinite where only a read will tell."""
+        """At most so many rows, exact for a small table; infinite where only a read shows it."""
         if table not in self._most:
             try:
                 plan = make_plan(self._fallback, table, {}, ())

@@ -122,15 +122,13 @@ def _note_stale(path: Path, reader: ReportReader) -> None:
 
 
 def _note_markers(files: Sequence[Path], inputs: _Inputs) -> None:
-    """Say of a report that markers of its run lie beside it and were not given."""
+    """Say of a report that markers of its run lie next to it and were not given."""
     reports = {reader.report.name: reader.report for reader in inputs.readers}
     for path in files:
         stem = _stem(path, REPORT_SUFFIXES)
-        beside = path.with_name(f"{stem}{MARKER_SUFFIX}")
-        if stem and path.name in reports and beside not in files and os.path.exists(beside):  # noqa: PTH110
-            note = (
-                f"{beside.name} lies beside {path.name} and was not given: give it for its markers"
-            )
+        markers = path.with_name(f"{stem}{MARKER_SUFFIX}")
+        if stem and path.name in reports and markers not in files and os.path.exists(markers):  # noqa: PTH110
+            note = f"{markers.name} lies next to {path.name} and was not given: add it"
             reports[path.name].notes.append(note)
 
 

@@ -150,7 +150,7 @@ class RedactedLoader:
                 return frame.with_columns(pl.lit(None, frame.schema[c]).alias(c) for c in text)
 
     def load_samples(self, metrics: Collection[str]) -> pl.DataFrame:
-        """Return samples; their names are those asked for."""
+        """Return samples; their names are those requested."""
         return self._loader.load_samples(metrics)
 
     def _strings(self, frame: pl.DataFrame) -> pl.DataFrame:

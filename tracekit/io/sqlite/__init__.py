@@ -1,1 +1,1 @@
-"""SQLite files opened without a trace left beside them, and their tables read by SQLite."""
+"""SQLite files opened without a file left next to them, and their tables read by SQLite."""

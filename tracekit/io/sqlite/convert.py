@@ -84,12 +84,12 @@ def check_columns(
 
     Args:
         known: Columns of the table.
-        columns: Columns asked for, with their dtypes.
+        columns: Columns requested, with their dtypes.
         where: Conditions of the read.
 
     Raises:
         KeyError: A column does not exist.
-        ValueError: No column is asked for, or with a dtype that no source gives.
+        ValueError: No column is requested, or with a dtype that no source gives.
     """
     if not columns:
         msg = "a read needs at least one column"

@@ -1,4 +1,4 @@
-"""Open an SQLite file without writing anything to it or beside it."""
+"""Open an SQLite file without writing anything to it or next to it."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def read_header(path: Path) -> tuple[Header, int]:
 
 
 def companions(path: Path) -> list[Path]:
-    """The non-empty ``-wal`` and ``-journal`` files beside a database."""
-    beside = (path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))
+    """The non-empty ``-wal`` and ``-journal`` files of a database."""
+    rests = (path.with_name(path.name + suffix) for suffix in ("-wal", "-journal"))
     # os.path, because a name that is too long cannot exist and is no error.
-    return [f for f in beside if os.path.isfile(f) and f.stat().st_size > 0]  # noqa: PTH113
+    return [f for f in rests if os.path.isfile(f) and f.stat().st_size > 0]  # noqa: PTH113
 
 
 def sizes_text(header: Header, actual_bytes: int) -> str:

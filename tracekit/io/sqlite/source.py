@@ -34,7 +34,7 @@ FEWEST_ROWS, MOST_ROWS = 2_000, 1_000_000
 
 
 def fits(columns: Mapping[str, Cells]) -> bool:
-    """Return whether only integers are asked for.
+    """Return whether only integers are requested.
 
     Args:
         columns: What the columns are made of.
@@ -282,7 +282,7 @@ class SqliteSource:
             wanted = expressions(_read(table, columns))
             return to_frame(self.rows(_select(table, wanted, where, condition))[0], columns)
         except DamagedReportError:
-            return None  # Row by row tells how far the table is whole.
+            return None  # Reading row by row shows how far the table is whole.
 
     def _most_rows(self) -> int:
         """More rows than the file has room for."""

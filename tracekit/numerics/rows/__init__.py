@@ -1,1 +1,1 @@
-"""Device rows, told apart by queue and kind, against windows of time."""
+"""Device rows by queue and kind, against windows of time."""

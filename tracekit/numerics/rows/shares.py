@@ -275,7 +275,7 @@ def idle(
         chosen: bool[number of queues].
 
     Returns:
-        The time in which nothing ran for want of a launch, and that in which something had been
+        The time in which nothing ran for lack of a launch, and that in which something had been
         launched; a union each.
     """
     own = chosen[queue]

@@ -1,4 +1,4 @@
-"""Counters sampled over time: which interval a sample speaks for, and means over windows.
+"""Counters sampled over time: which interval a sample covers, and means over windows.
 
 A sample of GPU metrics covers the time up to the next sample (*leading* edge; measured on H200
 traces at 20 and 100 kHz). A mean of the samples whose timestamps fall into a window is therefore
@@ -32,7 +32,7 @@ _EXACT_BELOW = 2.0**62
 
 
 class Cells(NamedTuple):
-    """The intervals that the samples of one metric speak for, ascending and disjoint.
+    """The intervals that the samples of one metric cover, ascending and disjoint.
 
     Attributes:
         start: int64[n], ns.
@@ -117,16 +117,16 @@ class Means:
 
 
 def cells(timestamps: ArrayLike, values: ArrayLike, edge: Edge = "leading") -> Cells:
-    """Give every sample of a metric the interval that it speaks for.
+    """Give every sample of a metric the interval that it covers.
 
     Pass **all** samples and drop invalid ones afterwards with `Cells.keep`: a dropped sample must
     leave a hole, not lengthen its neighbour. A distance of more than three periods means lost
-    samples; the cell beside it is one period long, and so is the one at the open end.
+    samples; the cell next to it is one period long, and so is the one at the open end.
 
     Args:
         timestamps: int64[n], ns, in any order.
         values: int64[n] or float64[n].
-        edge: Whether a sample speaks for the time after it (leading) or before it (trailing).
+        edge: Whether a sample covers the time after it (leading) or before it (trailing).
 
     Returns:
         n cells, ascending.
@@ -210,7 +210,7 @@ def inside_windows(samples: Cells, starts: ArrayLike, ends: ArrayLike) -> tuple[
 
 
 class CellsOf(NamedTuple):
-    """Which cells speak for each of m windows.
+    """Which cells count for each of m windows.
 
     Attributes:
         first_inside: int64[m], first cell that lies fully inside.

@@ -1,4 +1,4 @@
-"""What samples say about windows: those inside speak for it, or else those that reach into it."""
+"""Sums of samples per window: of those inside it, or else of those that reach into it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _last_until = sweeps._last_until
 
 
 class Spoken(NamedTuple):
-    """Sums over the cells that speak for each of m windows.
+    """Sums over the cells that count for each of m windows.
 
     Attributes:
         cells: int32[m], cells fully inside; where there is none, those that share time with it.
@@ -38,7 +38,7 @@ class Spoken(NamedTuple):
 
 
 def spoken(samples: sampling.Cells, valid: ArrayLike, starts: ArrayLike, ends: ArrayLike) -> Spoken:
-    """Sum up the cells that speak for each window.
+    """Return sums over the cells that count for each window.
 
     Args:
         samples: All cells of one metric; values int64.
@@ -76,7 +76,7 @@ def _swept(
     begun, ended = 0, 0
     for i in range(s.size):
         begun = _last_until(start, s[i] - 1, max(begun, 0))
-        # Most windows are shorter than a cell: one look tells that none is inside.
+        # Most windows are shorter than a cell: one look shows that none is inside.
         subsample[i] = begun + 1 >= end.size or end[begun + 1] > e[i]
         if not subsample[i]:
             last = _last_until(end, e[i], begun + 1)

@@ -25,7 +25,7 @@ from tracekit.wording.numbers import unit_of_column
 __all__ = ["DEFAULT_TOP", "evidence", "fitting_tables", "script_json", "tables"]
 
 DEFAULT_TOP = 5_000
-"""Rows of every table unless more are asked for."""
+"""Rows of every table unless more are requested."""
 MOST_BYTES = 2_000_000
 """What all tables of a page together may take before they are cut shorter."""
 _TEXT = 300

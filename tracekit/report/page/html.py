@@ -1,8 +1,8 @@
 """A diagnosis as one self-contained HTML page: no network, no server, the same bytes again.
 
 The text is written into the page and can be read without scripts; tables and the timeline are
-drawn by the page's own script from JSON beside them. The page's policy allows exactly that script
-and that style sheet, by their hashes, and nothing from anywhere else.
+drawn by the page's own script from JSON in the same page. The page's policy allows exactly that
+script and that style sheet, by their hashes, and nothing from anywhere else.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _gpu(diagnosis: Diagnosis, time: GpuTime) -> dict[str, Any]:
         ("communication, at least" if time.opaque_ns else "communication", time.comm_ns, "c1"),
         ("other work" if time.comm_ns else "work", known, "c2"),
         ("opaque graphs: what ran inside was not recorded", time.opaque_ns, "c7"),
-        ("idle, held up by the profiler", time.idle_in_profiler_ns, "c8"),
+        ("idle, blocked by the profiler", time.idle_in_profiler_ns, "c8"),
         ("idle", idle, "idle"),
     )
     return {

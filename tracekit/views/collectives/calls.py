@@ -37,7 +37,7 @@ __all__ = [
 
 NCCL_DOMAIN = "NCCL"
 CALL = ["what", "comm", "handle", "bytes", "dtype", "nranks", "rank", "group"]
-"""What a call asked for, and the group that it lies in."""
+"""Columns that state what a call requests, and the group that it lies in."""
 _CALL = (
     r"^p?nccl(AllReduce|AllGather|ReduceScatter|Broadcast|Bcast|Reduce|AlltoAll|AllToAll"
     r"|Gather|Scatter|Send|Recv)$"
@@ -220,7 +220,7 @@ def call_of(
 
 @view
 def group_sizes(trace: Trace) -> pl.DataFrame:
-    """Return what each group call asked for in all.
+    """Return what the calls of each group request together.
 
     Returns:
         Frame of group Int64, n_calls UInt32, bytes Int64 (sum; null when any is unknown), and
@@ -373,15 +373,15 @@ def _capture_points(nodes: pl.DataFrame) -> pl.DataFrame:
 
 @view
 def launch_facts(trace: Trace) -> pl.DataFrame:
-    """Return what the host call behind each communication kernel asked for.
+    """Return what the host call behind each communication kernel requests.
 
     NCCL's own range is asked first, a marker of the injector fills what it does not say. A marker
     is also believed when NCCL's ranges are absent.
 
     Returns:
         Frame of `LAUNCH_FACTS`, one row a row of `comm_kernels`; all null where no call is known.
-        ``stated_by`` is "payload" when NCCL told the size, "marker" when the injector did, "range"
-        when only the operation is known.
+        ``stated_by`` is "payload" when NCCL stated the size, "marker" when the injector did,
+        "range" when only the operation is known.
     """
     at = _call_points(trace)
     threads, times = at["thread"].to_numpy(), at["t_ns"].to_numpy()
@@ -389,7 +389,7 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
     nccl = _grouped(trace, call_of(calls, "nccl", threads, times))
     marker = _grouped(trace, call_of(calls, "marker", threads, times))
     both = nccl.hstack(marker.select(pl.all().name.prefix("m_")))
-    told = pl.col("bytes").is_not_null()
+    sized = pl.col("bytes").is_not_null()
     fused = pl.col("fused_group") | (pl.col("what").is_null() & pl.col("m_fused_group"))
     found = both.select(
         pl.coalesce("what", "m_what").alias("what"),
@@ -400,7 +400,7 @@ def launch_facts(trace: Trace) -> pl.DataFrame:
         pl.coalesce("m_nranks", "nranks").alias("nranks"),
         pl.coalesce("m_rank", "rank").alias("rank"),
         fused.alias("fused_group"),
-        pl.when(told)
+        pl.when(sized)
         .then(pl.lit("payload", pl.Categorical))
         .when(pl.col("m_what").is_not_null())
         .then(pl.lit("marker", pl.Categorical))

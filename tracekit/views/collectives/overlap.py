@@ -1,4 +1,4 @@
-"""What ran on a GPU beside each communication kernel, and how long that kernel was kept waiting."""
+"""Work that overlaps each communication kernel on its GPU, and how long that kernel queued."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Measured(NamedTuple):
 
 @view
 def comm_overlap(trace: Trace) -> CommOverlap:
-    """Return what ran beside each communication kernel."""
+    """Return the work that overlaps each communication kernel, and how long the kernel queued."""
     rows, work = _with_windows(trace), lanes(trace)
     window, start, end = (rows[c].to_numpy() for c in ("window_start_ns", "start_ns", "end_ns"))
     ready, known = _ready(rows, work)
@@ -211,7 +211,7 @@ def _ready(rows: pl.DataFrame, work: dict[int | None, Lanes]) -> tuple[Int64, Bo
 
 @view
 def contention_cases(trace: Trace) -> pl.DataFrame:
-    """Return one row per matched collective: what it transferred beside.
+    """Return one row per matched collective: which work overlapped its transfer.
 
     A collective goes as fast as its slowest rank, so its overlap is the largest over ranks; its
     partner is the kind of work that covered most of the overlap over all ranks.

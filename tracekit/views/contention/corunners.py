@@ -1,4 +1,4 @@
-"""Whom the time that contention costs can be put down to: the work beside slowed collectives."""
+"""Attributes the time that contention costs to the work that overlaps slowed collectives."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ ATTRIBUTION = Table(
 
 @view
 def excess_attribution(trace: Trace) -> pl.DataFrame:
-    """Return which co-running work the lost time goes with.
+    """Return the overlapping work to which lost time is attributed.
 
-    The excess of a collective is spread over what ran beside it on each of its GPUs, in
+    The excess of a collective is spread over what overlapped it on each of its GPUs, in
     proportion to the integral of 1 / (rows active) over the common time, an equal part a GPU.
 
     Returns:
@@ -131,7 +131,7 @@ def _assigned(rows: pl.DataFrame, lane: Lanes, work: pl.DataFrame) -> list[pl.Da
 
 
 INSIDE_FRAC = 0.95
-"""Share of a kernel that collectives must cover for it to count as run beside them."""
+"""Share of a kernel that collectives must cover for it to count as run inside them."""
 _MOST_PACKED = 1 << 62
 _LOOKED_AT_ONCE = 1 << 16
 _SHARES = ALONE_FRAC, INSIDE_FRAC
@@ -262,7 +262,7 @@ _SideOf = NDArray[np.uint8]
 
 
 def _inside_or_outside(trace: Trace) -> pl.DataFrame:
-    """Work that clearly ran beside collectives or clearly not, on GPUs that communicate.
+    """Work that clearly ran inside collectives or clearly not, on GPUs that communicate.
 
     Frame of at UInt32 (row of `activity`) and inside Boolean, by GPU and stream; only work of names
     that occur often enough on either side.
@@ -275,13 +275,13 @@ def _inside_or_outside(trace: Trace) -> pl.DataFrame:
     called = activity(trace).select("name_key", pl.col("kind").to_physical())
     name = pl.coalesce(pl.col("name_key") + n_kinds, "kind").alias("name")
 
-    def told(one: tuple[Lanes, pl.DataFrame]) -> tuple[_Names, _SideOf, NDArray[np.int64]]:
+    def sided(one: tuple[Lanes, pl.DataFrame]) -> tuple[_Names, _SideOf, NDArray[np.int64]]:
         lane, on_gpu = one
         names = called.slice(lane.first, lane.start.size).select(name).to_series().to_numpy()
         cover = _cover(lane, on_gpu)
         return names, *sides((lane.start, lane.end), cover, names, n_names, _SHARES)
 
-    found = each(told, gpus)
+    found = each(sided, gpus)
     counts = np.sum([np.zeros((n_names, 2)), *(count for _, _, count in found)], axis=0)
     compared: NDArray[np.bool_] = (counts >= MIN_EACH).all(axis=1)
     if not compared.any():

@@ -1,7 +1,7 @@
-"""Collectives beside other work against the same collectives alone: slowdown, loss, mechanism.
+"""Compares overlapped collectives with the same collectives alone: slowdown, loss, mechanism.
 
 Only like is compared with like: the same communicator, operation, type, size, kernel and grid.
-Contended collectives are split by what ran beside them, because pooling partners hides the cause.
+Contended collectives are split by the overlapping work, because pooling partners hides the cause.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def contention_groups(trace: Trace) -> pl.DataFrame:
         contended = part.filter(pl.col("state") == "contended")
         before = len(groups)
         groups.append(alone["instance"].to_numpy())
-        beside = sorted(_partition(contended, ("partner",)), key=_sortable)
-        for (partner,), own in beside or [((None,), contended)]:
+        by_partner = sorted(_partition(contended, ("partner",)), key=_sortable)
+        for (partner,), own in by_partner or [((None,), contended)]:
             same = pl.col("partner").eq_missing(pl.lit(partner, pl.String))
             near = part.filter((pl.col("state") == "alone") | same)
             row = about | {"partner": partner} | _timing(alone, own, near)

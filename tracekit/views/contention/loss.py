@@ -306,7 +306,7 @@ CASES = Table(
 
 @view
 def _excess(trace: Trace) -> pl.DataFrame:
-    """Slowed collectives of mechanisms that slow, with what dependents felt of it."""
+    """Slowed collectives of mechanisms that slow, with the part that blocked dependents."""
     slow = mechanisms(trace).filter(pl.col("slowdown_lo_ratio") >= SLOWER_RATIO).select(_PAIR)
     rows = contention_excess(trace).drop_nulls("excess_ns")
     rows = rows.join(slow, on=_PAIR, how="semi", nulls_equal=True)

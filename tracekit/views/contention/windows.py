@@ -55,7 +55,7 @@ SHARED_TIME = Table(
 def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
     """Unions of communication, other work, and both at once, of each GPU with communication.
 
-    Work on the stream of a communication kernel never counts as beside it.
+    Work on the stream of a communication kernel never counts as overlapping it.
     """
     comm = collectives(trace).drop_nulls("gpu")
     comm = comm.select("gpu", "pid", "stream", "start_ns", "end_ns")
@@ -66,9 +66,9 @@ def _sides(trace: Trace) -> dict[int, tuple[Intervals, Intervals, Intervals]]:
         number, streams = row_numbers(rows.select("pid", "stream"))
         for own, (pid, stream) in enumerate(streams.rows()):
             others = work.not_on(pid, stream)
-            beside = work.busy_union(others) if work.has_work(~others) else whole
+            other = work.busy_union(others) if work.has_work(~others) else whole
             mine = rows.filter(pl.Series(number == own))
-            both.append(intervals.intersect(*merged(mine), *beside))
+            both.append(intervals.intersect(*merged(mine), *other))
         shared = intervals.union(
             np.concatenate([b[0] for b in both]), np.concatenate([b[1] for b in both])
         )

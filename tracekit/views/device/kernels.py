@@ -102,7 +102,7 @@ def kernel_names(trace: Trace) -> pl.DataFrame:
 
     Returns:
         Frame of name_key UInt32 (rank of the name), name String (demangled, else mangled, else
-        short), short String, kind Enum `KIND`, op String (null when the name does not tell),
+        short), short String, kind Enum `KIND`, op String (null when the name does not state it),
         is_comm Boolean, fused Boolean, family String; sorted by name_key.
     """
     columns = ["name_key", "name", "short", "kind", "op", "is_comm", "fused", "family"]

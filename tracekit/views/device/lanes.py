@@ -119,7 +119,7 @@ class Lanes:
         )
 
     def waited_since(self, launch: Int64, ends: Int64, early_ns: int, late_ns: int) -> Int64:
-        """Return `beside.waited_since` of anything other than communication.
+        """Return `overlapping.waited_since` of anything other than communication.
 
         Args:
             launch: int64[n], ns, when each row was launched.

@@ -68,7 +68,7 @@ MEASURED = (
     *("block", "addr", "bytes", "used"),
     *("block_tokens", "token_pitch", "row_bytes", "head_pitch"),
 )
-"""Columns of a record that `measure` reads beside its labels."""
+"""Columns of a record that `measure` reads in addition to its labels."""
 
 
 def live_at(records: pl.DataFrame, t_ns: int) -> pl.DataFrame:
@@ -131,7 +131,7 @@ def _bytes(once: pl.DataFrame, covered: pl.DataFrame, label: str) -> pl.DataFram
         pl.when(stated).then(pl.col("used")).sum().alias("used"),
         pl.when(stated).then(pl.col("bytes")).sum().alias("of"),
     )
-    # Where only some blocks state what they hold, those speak for the rest if they are most of it.
+    # Where only some blocks state what they hold, those represent the rest if they are most of it.
     used = pl.when(pl.col("of") * 2 >= pl.col("all")).then(pl.col("used") / pl.col("of"))
     sums = sums.join(covered.drop("sector_overfetch", "line_overfetch"), on=label).with_columns(
         (used * pl.col("bytes")).round().cast(pl.Int64).alias("used_bytes"),

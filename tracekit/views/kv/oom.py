@@ -35,7 +35,7 @@ class OutOfMemory(NamedTuple):
     """One message; None where it does not state a number.
 
     Attributes:
-        requested_bytes: What was asked for.
+        requested_bytes: Size of the failed allocation.
         total_bytes: Memory of the device.
         free_bytes: Free for the driver.
         allocated_bytes: In use by tensors.
@@ -55,7 +55,8 @@ class OutOfMemory(NamedTuple):
         """Whether memory that PyTorch holds unused could have served the request.
 
         None when the message does not say. A large share of unused memory alone is no sign: it
-        must reach what was asked for, together with what the driver could still give.
+        must reach the size of the failed allocation, together with what the driver could still
+        give.
         """
         if self.unallocated_bytes is None:
             return None

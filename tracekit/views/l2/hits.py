@@ -133,7 +133,7 @@ class KernelHits(NamedTuple):
         by_name: One row a gpu, name_key and kind.
         by_layer: One row a gpu and layer, with t_ns (when half of its kernels had been launched)
             and range (row in `ranges` of the first one).
-        of: Which kernels speak for layers. Attention kernels read the KV cache; where a trace has
+        of: Which kernels represent layers. Attention kernels read the KV cache; where a trace has
             any in its layers, only they count.
         by_occupancy: Frame of `BINNED`, one row a bin that holds kernels whose hit rate and
             occupancy are known.
@@ -266,7 +266,7 @@ def _pooled(
 
 def _spread(pool: window_sums.Pooled, group: Int64) -> pl.DataFrame:
     """Median length (median_ns) and sum of squares (sq) of each group, by number."""
-    # Told that they are sorted, Polars takes groups as slices.
+    # With the sorted flag set, Polars takes groups as slices.
     own = pl.Series("group", group.astype(np.uint32)).set_sorted()
     rows = pl.DataFrame([own, pl.Series("median_ns", pool.length_ns), pl.Series("sq", pool.square)])
     wanted = pl.col("median_ns").median(), pl.col("sq").sum()

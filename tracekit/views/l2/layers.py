@@ -1,4 +1,4 @@
-"""L2 samples by layer: which kernels speak for a layer, and how its KV cache lay at that time."""
+"""L2 samples by layer: which kernels represent a layer, and how its KV cache lay at that time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LAYER_KV: tuple[Column, ...] = (
     Column("span_bytes", pl.Int64, "bytes", "lowest to highest address, summed over sequences"),
     Column("span_l2_ratio", pl.Float64, "x", "span_bytes over the size of the L2"),
 )
-"""Columns of `kv_of_layers` beside gpu and layer."""
+"""Columns of `kv_of_layers` after gpu and layer."""
 
 
 @view

@@ -1,7 +1,7 @@
 """What Nsight Compute counted, and which kernels of the timeline it is of.
 
 Both come from different runs. A kernel of the timeline takes the mean of the profiled executions of
-its layer, name, grid and block; where layers do not tell, of the one at the same place in launch
+its layer, name, grid and block; where layers do not decide, of the one at the same place in launch
 order if both ran it equally often, else of all executions of that name and shape.
 """
 
@@ -28,7 +28,7 @@ _RAW = {f.name: f.raw[0] for f in CATALOG["ncu_kernels"].fields}
 
 
 class Matched(NamedTuple):
-    """The timeline beside Nsight Compute.
+    """The kernels of the timeline matched with those of Nsight Compute.
 
     Attributes:
         kernels: One row a kernel execution of the timeline, in order of start: gpu, layer, name,
@@ -84,7 +84,7 @@ def profiled(trace: Trace) -> pl.DataFrame:
 
 @view
 def matched(trace: Trace) -> Matched:
-    """Return the timeline beside Nsight Compute; without a timeline its table alone."""
+    """Return the timeline matched with Nsight Compute; without a timeline its table alone."""
     work = activity(trace).hstack(attribution(trace).select("layer", "launch_start_ns"))
     work = work.filter(pl.col("source") == "kernel")
     rows = (

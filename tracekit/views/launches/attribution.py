@@ -54,7 +54,7 @@ def event_waits(trace: Trace) -> pl.DataFrame:
     Returns:
         Frame of report, pid, the stream (context and stream) and host time ns of the record that
         is waited for, and the stream and host time of the wait, by report, pid and wait_ns. What
-        cannot be told (no record of that number, no host call) is null.
+        is unknown (no record of that number, no host call) is null.
     """
     waits = trace.frame("sync").filter(pl.col("sync_type") == STREAM_WAIT_EVENT)
     if waits.is_empty():

@@ -125,7 +125,7 @@ class _Said(NamedTuple):
 
 
 def _read(texts: pl.Series) -> _Said:
-    """Read each distinct text; there are few beside the number of ranges."""
+    """Read each distinct text; there are few compared with the number of ranges."""
     code, distinct = row_numbers(texts.to_physical().to_frame())
     first = np.zeros(distinct.height, np.int64)
     first[code] = np.arange(code.size)

@@ -34,7 +34,7 @@ _UNSIGNED = {2: 1, 4: 2, 6: 4, 8: 8, 10: 8, 12: 1, 14: 2, 16: 4, 18: 8, 22: 8, 2
 _SIGNED = {1: 1, 3: 2, 5: 4, 7: 8, 9: 8, 11: 1, 13: 2, 15: 4, 17: 8}
 _FIRST_OWN_TYPE = 1 << 24
 _OFTEN_ZERO = 7
-"""A byte of the header by which almost all raw blobs are told from text."""
+"""A byte of the header by which almost all raw blobs differ from text."""
 _IS_HEX = np.isin(np.arange(256), list(b"0123456789abcdefABCDEF"))
 
 

@@ -133,7 +133,7 @@ def _read(found: pl.DataFrame, strings: pl.DataFrame, capture_end: int) -> pl.Da
 
 
 def _texts(rows: pl.DataFrame, strings: pl.DataFrame) -> pl.Series:
-    """Text of each row; few are distinct beside the number of ranges."""
+    """Text of each row; few are distinct compared with the number of ranges."""
     own = rows["text"]
     if own.null_count() == 0:
         return own.cast(pl.Categorical)

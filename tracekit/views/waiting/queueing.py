@@ -155,15 +155,18 @@ def _with_dependency(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     work = identified(trace, work.drop_nulls("_launch").sort("_launch"), "pid", "stream")
     parts = []
     for group in rows.partition_by("report", "gpu", "pid", "stream", maintain_order=True):
-        told, start = group["_wait_call_ns"].fill_null(-1).to_numpy(), group["start_ns"].to_numpy()
+        waited, start = (
+            group["_wait_call_ns"].fill_null(-1).to_numpy(),
+            group["start_ns"].to_numpy(),
+        )
         ready = group["ready_ns"].fill_null(0).to_numpy()
         depends = np.zeros(group.height, np.bool_)
         for other in other_streams(work, group).partition_by("pid", "stream", maintain_order=True):
             done = np.maximum.accumulate(other["end_ns"].to_numpy())
-            before = np.searchsorted(other["_launch"].to_numpy(), told) - 1
+            before = np.searchsorted(other["_launch"].to_numpy(), waited) - 1
             finished = np.where(before < 0, -1, done[before])
             just = (finished > ready) & (finished <= start) & (start - finished <= MIN_LAG_NS)
-            depends |= just & (told >= 0)
+            depends |= just & (waited >= 0)
         parts.append(group.with_columns(pl.Series("dependency", depends)))
     return pl.concat(parts).sort("_at").drop("_at", "_wait_call_ns")
 
@@ -192,7 +195,7 @@ def _partners(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     """The kind of work that held the GPU longest during the lag of each kernel."""
     work = lanes(trace)
 
-    def beside(group: pl.DataFrame) -> list[pl.DataFrame]:
+    def partners(group: pl.DataFrame) -> list[pl.DataFrame]:
         ready, begun = group["ready_ns"].to_numpy(), group["start_ns"].to_numpy()
         gpu, pid, stream = group.select("gpu", "pid", "stream").row(0)
         lane = work[gpu]
@@ -207,7 +210,7 @@ def _partners(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
         ]
 
     groups = rows.partition_by("gpu", "pid", "stream", maintain_order=True)
-    parts = [part for of_group in each(beside, groups) for part in of_group]
+    parts = [part for of_group in each(partners, groups) for part in of_group]
     schema = {"activity": pl.UInt32, "partner": pl.String, "shared": pl.Int64}
     found = pl.concat(parts) if parts else pl.DataFrame(schema=schema)
     found = found.sort("activity", "shared", "partner", descending=[False, True, False])

@@ -128,10 +128,10 @@ def waiting_members(trace: Trace) -> pl.DataFrame:
         none.
     """
     members = matching(trace).members
-    felt = dependents(trace)["wait_blocking_ns"]
-    felt = felt[members["row"]] if members.height else felt.clear()
+    blocking = dependents(trace)["wait_blocking_ns"]
+    blocking = blocking[members["row"]] if members.height else blocking.clear()
     shorter = pl.min_horizontal("wait_blocking_ns", "wait_ns").alias("wait_blocking_ns")
-    return members.hstack([felt]).with_columns(shorter)
+    return members.hstack([blocking]).with_columns(shorter)
 
 
 @view
