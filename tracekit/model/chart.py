@@ -127,7 +127,7 @@ class Point:
         y: Place along the vertical axis.
         role: What it stands for.
         tip: Text that appears under the mouse.
-        interval: 95 % interval of the value: of `x` on `Rows`, else of `y`.
+        interval: 95% interval of the value: of `x` on `Rows`, else of `y`.
     """
 
     x: float

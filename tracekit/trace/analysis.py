@@ -37,7 +37,7 @@ class Analysis:
         name: Module name.
         question: The question it answers, ending in "?".
         requires: Catalog tables without which it cannot say anything.
-        needs: What it needs beside tables, in words; "" for nothing.
+        needs: What it needs in addition to tables, in words; "" for nothing.
         record: Command that records that, "" for the one that records its tables.
         results: Frames that `compute` returns, by name; the engine checks each.
         compute: Pure function of a narrowed trace and parameters. It is called even when

@@ -417,8 +417,8 @@ def test_the_chart_shows_slowdowns_with_their_intervals():
     drawn = chart(frames_of("allreduce_contention", groups=[unknown, row]))
     [panel] = drawn.panels
     assert panel.y.labels == (
-        "AllReduce 1.00 MB beside gemm",
-        "AllReduce 1.00 MB beside memcpy DtoD",
+        "AllReduce 1.00 MB, gemm",
+        "AllReduce 1.00 MB, memcpy DtoD",
     )
     rule, *points = panel.marks
     assert rule == Rule(1.0)
@@ -432,6 +432,7 @@ def test_the_chart_shows_slowdowns_with_their_intervals():
 def test_windows_are_a_track_of_the_timeline():
     window = {"gpu": 0, "start_ns": 5, "end_ns": 9, "comm": "AllReduce", "corunners": None}
     [track] = tracks(frames_of("allreduce_contention", windows=[window]))
-    assert track.spans.rows() == [(0, 5, 9, "contention window", "AllReduce beside other work")]
+    name = "AllReduce overlapped by other work"
+    assert track.spans.rows() == [(0, 5, 9, "contention window", name)]
     assert (track.roles, track.shaded) == ({"contention window": Role.WINDOW}, True)
     assert tracks(frames_of("allreduce_contention")) == ()

@@ -32,7 +32,7 @@ def chart(frames: Frames) -> Chart | None:
     if rows.is_empty():
         return None
     shown = list(rows.head(MOST_ROWS).iter_rows(named=True))
-    labels = [f"{r['op'] or 'collective'} {size(r['bytes'])} beside {r['partner']}" for r in shown]
+    labels = [f"{r['op'] or 'collective'} {size(r['bytes'])}, {r['partner']}" for r in shown]
     points = []
     for at, (row, label) in enumerate(zip(shown, labels, strict=True)):
         lo, hi = row["slowdown_lo_ratio"], row["slowdown_hi_ratio"]
@@ -52,7 +52,7 @@ def chart(frames: Frames) -> Chart | None:
         Rows(tuple(labels)),
         (Rule(1.0), *points),
     )
-    return Chart("Collectives beside other work", caption, (panel,))
+    return Chart("Collectives overlapped by other work", caption, (panel,))
 
 
 def tracks(frames: Frames) -> tuple[Track, ...]:
@@ -61,7 +61,7 @@ def tracks(frames: Frames) -> tuple[Track, ...]:
     if rows.is_empty():
         return ()
     words = pl.format(
-        "{} beside {}",
+        "{} overlapped by {}",
         pl.col("comm").fill_null("communication"),
         pl.col("corunners").fill_null("other work"),
     )

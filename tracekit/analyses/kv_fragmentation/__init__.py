@@ -21,8 +21,8 @@ from tracekit.numerics.association import theil_sen
 from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, param
 from tracekit.views.kv.address_map import kv_map
-from tracekit.views.kv.cache import KvCache, kv_cache, kv_layout, kv_usage, named
-from tracekit.views.kv.copies import kv_chains, kv_copies
+from tracekit.views.kv.cache import USAGE_MEASURES, KvCache, kv_cache, kv_layout, kv_usage, named
+from tracekit.views.kv.copies import CHAIN_MEASURES, COPY_MEASURES, kv_chains, kv_copies
 from tracekit.views.kv.layout import MEASURES
 from tracekit.views.kv.oom import oom_messages
 from tracekit.views.nvtx.markers import markers
@@ -93,14 +93,7 @@ CHAINS = Table(
         Column("seq", I64, "", "sequence; null when not stated"),
         Column("layer", I64, "", "layer"),
         Column("kind", STR, "", "k, v or kv"),
-        Column("events", I64, "", "times that an address was stated"),
-        Column("moves", I64, "", "changes of address with a copy"),
-        Column("copied_bytes", I64, "bytes", "sizes before each move"),
-        Column("new_bytes", I64, "bytes", "growth"),
-        Column("write_amplification", F64, "x", "copied over new; informational"),
-        Column("first_bytes", I64, "bytes", "first size"),
-        Column("last_bytes", I64, "bytes", "last size"),
-        Column("pattern", STR, "", "growing cache, static or moving"),
+        *CHAIN_MEASURES,
     ),
     "memory of one cache over time, for caches stated as a whole or whose blocks moved",
 )
@@ -108,13 +101,7 @@ COPIES = Table(
     "copies",
     (
         *_POOL,
-        Column("step_group", STR, "", "steps alike; null outside of steps or without any"),
-        Column("n_steps", I64, "", "steps of the group; null outside of steps"),
-        Column("moves", I64, "", "relocations in them"),
-        Column("copied_bytes", I64, "bytes", "bytes copied"),
-        Column("copy_ns", F64, "ns", "reading and writing them at peak bandwidth"),
-        Column("step_ns", I64, "ns", "GPU span of the group's steps, or of the capture"),
-        Column("copy_frac", F64, "1", "copy_ns / step_ns"),
+        *COPY_MEASURES,
     ),
     "what relocations copied in one group of steps",
 )
@@ -122,18 +109,7 @@ USAGE = Table(
     "usage",
     (
         *_POOL,
-        Column("t_ns", I64, "ns", "time"),
-        Column("at_peak", pl.Boolean, "", "whether the pool is fullest then"),
-        Column("reserved_bytes", I64, "bytes", "size of the stated pool; null when not stated"),
-        Column("allocated_bytes", I64, "bytes", "distinct live blocks"),
-        Column("used_bytes", I64, "bytes", "bytes holding tokens; null when not stated"),
-        Column("allocated_frac", F64, "1", "allocated over reserved"),
-        Column("used_frac", F64, "1", "holding tokens over reserved"),
-        Column("internal_frac", F64, "1", "internal fragmentation: allocated without a token"),
-        Column(
-            "external_frac", F64, "1", "external: free outside the largest extent; null if paged"
-        ),
-        Column("used_from", STR, "", "blocks or step tokens; null when unknown"),
+        *USAGE_MEASURES,
     ),
     "how full one pool is at one time",
 )

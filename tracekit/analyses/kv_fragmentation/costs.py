@@ -74,7 +74,10 @@ def copies(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Fi
         caveats=_COPY_CAVEATS,
         scope=scope(group, own["pools"]),
         thresholds=thresholds([_COPY], params),
-        evidence=tuple(Evidence(name, {"group": group}, title=t) for name, t in _COPY_TABLES),
+        evidence=tuple(
+            Evidence(name, {"group": group}, title=t, headings=_COPY_HEADINGS)
+            for name, t in _COPY_TABLES
+        ),
         missing=() if worst else (Missing(_NEEDS_STEPS, ("kernels", "nvtx")),),
     )
 
@@ -88,6 +91,7 @@ _COPY_CAVEATS = (
     " which is not counted here.",
     "Old and new memory live side by side during a move: a growing cache, not a leak.",
 )
+_COPY_HEADINGS = {"write_amplification": "copied / new"}
 _COPY_TABLES = (("copies", "Copies by group of steps"), ("chains", "Caches that move"))
 _NEEDS_STEPS = "steps with device work, and the GPU's bandwidth"
 
@@ -113,7 +117,7 @@ def _of_time(worst: dict[str, Any] | None) -> str:
         return "; their share of a step is not known"
     where = f"steps '{worst['step_group']}'" if worst["step_group"] else "the capture (no steps)"
     harmless = ": harmless" if worst["copy_frac"] < NEGLIGIBLE else ""
-    return f" = {share(worst['copy_frac'])} of GPU time in {where}{harmless}"
+    return f", {share(worst['copy_frac'])} of GPU time in {where}{harmless}"
 
 
 def usage(group: str, own: dict[str, pl.DataFrame], params: Any) -> Iterator[Finding]:

@@ -36,6 +36,17 @@ _SHAPE = (
     *("request_overfetch_frac", "sector_overfetch_frac", "page_ratio", "severity", "why"),
 )
 
+_HEADINGS = {
+    "m": "blocks",
+    "frag_frac": "apart",
+    "run_mean_bytes": "mean run",
+    "stride_median_bytes": "stride",
+    "misaligned_16b_frac": "off 16 B",
+    "request_overfetch_frac": "request overfetch",
+    "sector_overfetch_frac": "sector overfetch",
+    "page_ratio": "pages",
+}
+
 
 def verdict(frames: Frames, params: Any) -> Sequence[Finding]:
     """Return the findings of `kv_fragmentation`: layout, copies and fill of each kind of pool."""
@@ -100,6 +111,7 @@ def _layout(group: str, own: dict[str, pl.DataFrame], faults: pl.DataFrame, para
                 {"level": "layer", "at_peak": True, "group": group},
                 _SHAPE,
                 "Layout by layer, when the pool is fullest",
+                _HEADINGS,
             ),
         ),
     )
@@ -188,9 +200,21 @@ def _layout_metrics(
     pairs = pool["pairs"]
     slope = pools["frag_slope_per_s"].drop_nulls()
     return (
-        Metric("frag_frac", pool["frag_frac"], "1", n=pairs, doc="neighbouring blocks apart"),
-        Metric("run_mean_bytes", pool["run_mean_bytes"], "bytes", n=pool["runs"], doc="mean piece"),
-        Metric("stride_median_bytes", pool["stride_median_bytes"], "bytes", n=pairs, doc="median"),
+        Metric("frag_frac", pool["frag_frac"], "1", n=pairs, doc="fragmentation: neighbours apart"),
+        Metric(
+            "run_mean_bytes",
+            pool["run_mean_bytes"],
+            "bytes",
+            n=pool["runs"],
+            doc="run mean: contiguous piece",
+        ),
+        Metric(
+            "stride_median_bytes",
+            pool["stride_median_bytes"],
+            "bytes",
+            n=pairs,
+            doc="stride median of neighbours",
+        ),
         Metric("scatter_frac", pool["scatter_frac"], "1", doc="address span that is not cache"),
         Metric(
             "sector_overfetch_frac",
@@ -210,7 +234,9 @@ def _layout_metrics(
             "1",
             doc="off a 16 B boundary, worst layer",
         ),
-        Metric("page_ratio", worst("page_ratio"), "x", doc="2 MiB pages over needed, worst layer"),
+        Metric(
+            "page_ratio", worst("page_ratio"), "x", doc="pages of 2 MiB over needed, worst layer"
+        ),
         Metric("blocks", pool["m"], "", doc=f"live blocks, read by {pool['segment']}"),
         Metric("bytes", pool["bytes"], "bytes", doc="distinct live bytes that markers state"),
         Metric(

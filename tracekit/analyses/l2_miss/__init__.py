@@ -24,7 +24,6 @@ from tracekit.analyses.l2_miss.tables import (
     NCU_KERNELS,
     NCU_LAYERS,
     NCU_MATCH,
-    OCCUPANCY,
     SUMMARY,
 )
 from tracekit.analyses.l2_miss.verdict import verdict
@@ -33,7 +32,7 @@ from tracekit.trace import Trace
 from tracekit.trace.analysis import Analysis, param
 from tracekit.views.device.kernels import kernel_names
 from tracekit.views.kv.cache import kv_cache
-from tracekit.views.l2.hits import hit_counters, kernel_hits
+from tracekit.views.l2.hits import HITS_BY_OCCUPANCY, hit_counters, kernel_hits
 from tracekit.views.l2.layers import kv_of_layers, recording
 from tracekit.views.l2.ncu import matched, profiled
 from tracekit.views.nvtx.ranges import ranges
@@ -81,7 +80,7 @@ def compute(trace: Trace, params: Params) -> dict[str, pl.DataFrame]:
         "kernels": _kernels(trace, hits.by_name),
         "associations": pl.DataFrame(found, schema=ASSOCIATIONS.schema),
         "counters": _counters(trace, layers),
-        "occupancy": OCCUPANCY.conform(hits.by_occupancy),
+        "occupancy": hits.by_occupancy,
         "ncu_kernels": counted_kernels(trace, params.useful_bytes),
         "ncu_layers": by_layer,
         "ncu_match": matching(trace),
@@ -186,7 +185,7 @@ ANALYSIS = Analysis(
     record="tracekit run --metrics l2 -o run -- YOUR_COMMAND",
     params=Params,
     results=(
-        *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, OCCUPANCY),
+        *(LAYERS, KERNELS, ASSOCIATIONS, COUNTERS, HITS_BY_OCCUPANCY),
         *(NCU_KERNELS, NCU_LAYERS, NCU_MATCH, SUMMARY),
     ),
     compute=compute,

@@ -15,7 +15,6 @@ __all__ = [
     "NCU_KERNELS",
     "NCU_LAYERS",
     "NCU_MATCH",
-    "OCCUPANCY",
     "SUMMARY",
 ]
 
@@ -65,12 +64,12 @@ ASSOCIATIONS = Table(
         Column("y_name", STR, "", "what it is compared with"),
         Column("n", I64, "", "layers for which both are known"),
         Column("n_eff", F64, "", "layers as independent observations"),
-        *(Column(c, F64, "1", "Pearson, Fisher interval") for c in ("r", "r_lo", "r_hi")),
-        *(Column(c, F64, "1", "Spearman, 95% interval") for c in ("rho", "rho_lo", "rho_hi")),
-        Column("p_perm", F64, "1", "two-sided permutation p of rho, from n = 5"),
-        Column("p_holm", F64, "1", "the same, adjusted for the number of properties tested"),
+        *(Column(c, F64, "", "Pearson, Fisher interval") for c in ("r", "r_lo", "r_hi")),
+        *(Column(c, F64, "", "Spearman, 95% interval") for c in ("rho", "rho_lo", "rho_hi")),
+        Column("p_perm", F64, "", "two-sided permutation p of rho, from n = 5"),
+        Column("p_holm", F64, "", "the same, adjusted for the number of properties tested"),
         *(
-            Column(c, F64, "1", "Pearson with the cache's bytes held fixed")
+            Column(c, F64, "", "Pearson with the cache's bytes held fixed")
             for c in ("partial_r", "partial_lo", "partial_hi")
         ),
         Column("delta_miss_pp", F64, "pp", "misses of the top third of layers minus the bottom"),
@@ -93,18 +92,6 @@ COUNTERS = Table(
         Column("n_known", I64, "", "layers whose hit rate is known"),
     ),
     "L2 hit-rate counter of one GPU",
-)
-OCCUPANCY = Table(
-    "occupancy",
-    (
-        Column("gpu", pl.Int16, "", "GPU"),
-        Column("miss_bin", STR, "", "L2 miss share, percent"),
-        Column("occupancy_bin", STR, "", "resident warps, percent of the most that fit"),
-        Column("n_kernels", I64, "", "kernel executions"),
-        Column("time_ns", I64, "ns", "sum of their durations"),
-        Column("dram_frac", F64, "1", "DRAM read and write over them; null: not sampled"),
-    ),
-    "kernels by L2 miss share and occupancy",
 )
 SUMMARY = Table(
     "summary",

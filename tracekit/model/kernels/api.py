@@ -9,7 +9,7 @@ __all__ = ["ApiKind", "api_base_name", "api_kind"]
 
 
 class ApiKind(StrEnum):
-    """What a CUDA call does, as far as its name tells."""
+    """What a CUDA call does, by its name."""
 
     KERNEL_LAUNCH = "kernel_launch"
     GRAPH_LAUNCH = "graph_launch"

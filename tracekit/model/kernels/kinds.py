@@ -9,7 +9,7 @@ __all__ = ["KernelKind", "KernelName"]
 
 
 class KernelKind(StrEnum):
-    """Class of the work that a kernel does, as far as its name tells."""
+    """Class of the work that a kernel does, by its name."""
 
     COMM = "comm"
     """A collective or point-to-point kernel of NCCL (or RCCL)."""

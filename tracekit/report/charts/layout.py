@@ -34,7 +34,7 @@ from tracekit.wording.names import printable, shorten
 __all__ = ["SMALL", "WIDE", "figure", "panel_drawing"]
 
 WIDE, SMALL = 760.0, 370.0
-"""Widths of a panel that stands alone and of one beside another."""
+"""Widths of a panel that stands alone and of one next to another."""
 _TALL = {WIDE: 260.0, SMALL: 240.0}
 _RIGHT, _TOP, _BOTTOM = 16.0, 12.0, 44.0
 _TITLE = 18.0
@@ -108,23 +108,23 @@ def _framed(panel: Panel, width: float) -> tuple[_Frame, float, list[Shape]]:
 def _framed_rows(
     panel: Panel, rows: Rows, x: Scale, width: float
 ) -> tuple[_Frame, float, list[Shape]]:
-    """Rows keep their labels beside the marks if those are short, else above each row."""
+    """Rows keep their labels left of the marks if those are short, else above each row."""
     labels = [printable(label) for label in rows.labels]
     widest = max((text_width(label) for label in labels), default=0.0)
-    beside = widest <= _LABELS_FRAC * width
+    left_of_marks = widest <= _LABELS_FRAC * width
     named = any(isinstance(m, Rule) and m.label for m in panel.marks)
     title = _LINE if rows.title or named else 0.0
-    row_height = _ROW if beside else _ROW_BELOW_LABEL
+    row_height = _ROW if left_of_marks else _ROW_BELOW_LABEL
     top = 4 + title
     bottom = top + row_height * len(labels) + 4
-    left = widest + 12 if beside else 12.0
+    left = widest + 12 if left_of_marks else 12.0
     ends = (_end_width(panel), _RIGHT)
     y = Scale("", 0, 1, "", log=False)
     frame = _Frame(left, width - max(ends), top, bottom, x, y, rows=True, row_height=row_height)
     shapes: list[Shape] = [Text(0, top - 5, rows.title, "start", "name")] if rows.title else []
     for row, label in enumerate(labels):
         at = frame.up(row) + 4
-        if beside:
+        if left_of_marks:
             shapes.append(Text(left - 8, at, label, "end"))
         else:
             shapes.append(_cut(0.0, at - _LINE - 2, label, width - 4, "over"))

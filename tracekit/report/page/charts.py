@@ -24,7 +24,7 @@ class Picture:
         title: Heading.
         caption: How to read it.
         legend: Label, class of the colour, and its shade (0..1).
-        groups: Whether panels stand beside each other, and (title, SVG) of each; in order.
+        groups: Whether panels stand side by side, and (title, SVG) of each; in order.
     """
 
     title: str

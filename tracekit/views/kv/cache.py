@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import intervals, strides
 from tracekit.trace import Trace, view
 from tracekit.views.keys import row_numbers
@@ -16,7 +17,7 @@ from tracekit.views.kv.records import RECORDS, SPACE, KvRecords, build_records
 from tracekit.views.launches.attribution import steps
 from tracekit.views.nvtx.markers import markers
 
-__all__ = ["MAX_TIMES", "KvCache", "kv_cache", "kv_layout", "kv_usage", "named"]
+__all__ = ["MAX_TIMES", "USAGE_MEASURES", "KvCache", "kv_cache", "kv_layout", "kv_usage", "named"]
 
 _NEVER = np.iinfo(np.int64).max
 MAX_TIMES = 64
@@ -278,20 +279,25 @@ def _level(cache: KvCache, live: pl.DataFrame, level: str) -> pl.DataFrame:
 
 
 MIXED = "blocks of mixed size"
-_USAGE = pl.Schema(
-    {
-        "pool_id": pl.Int64(),
-        "t_ns": pl.Int64(),
-        "at_peak": pl.Boolean(),
-        "reserved_bytes": pl.Int64(),
-        "allocated_bytes": pl.Int64(),
-        "used_bytes": pl.Int64(),
-        "allocated_frac": pl.Float64(),
-        "used_frac": pl.Float64(),
-        "internal_frac": pl.Float64(),
-        "external_frac": pl.Float64(),
-        "used_from": pl.String(),
-    }
+USAGE_MEASURES: tuple[Column, ...] = (
+    Column("t_ns", pl.Int64, "ns", "time"),
+    Column("at_peak", pl.Boolean, "", "whether the pool is fullest then"),
+    Column("reserved_bytes", pl.Int64, "bytes", "size of the stated pool; null when not stated"),
+    Column("allocated_bytes", pl.Int64, "bytes", "distinct live blocks"),
+    Column("used_bytes", pl.Int64, "bytes", "bytes holding tokens; null when not stated"),
+    Column("allocated_frac", pl.Float64, "1", "allocated over reserved"),
+    Column("used_frac", pl.Float64, "1", "holding tokens over reserved"),
+    Column("internal_frac", pl.Float64, "1", "internal fragmentation: allocated without a token"),
+    Column(
+        "external_frac", pl.Float64, "1", "external: free outside the largest extent; null if paged"
+    ),
+    Column("used_from", pl.String, "", "blocks or step tokens; null when unknown"),
+)
+"""Columns of `kv_usage` that the analysis shows."""
+_USAGE = Table(
+    "kv_usage",
+    (Column("pool_id", pl.Int64, "", "number of the pool"), *USAGE_MEASURES),
+    "how full one pool is at one time",
 )
 
 
@@ -310,7 +316,7 @@ def kv_usage(trace: Trace) -> pl.DataFrame:
     cache = kv_cache(trace)
     pools = kv_layout(trace).filter(pl.col("level") == "pool")
     if pools.is_empty():
-        return pl.DataFrame(schema=_USAGE)
+        return _USAGE.empty()
     rows = pools.select("pool_id", "t_ns", "at_peak", "used_bytes", allocated_bytes="bytes")
     reserved = (
         cache.pools.drop_nulls("pool_id")
@@ -326,7 +332,7 @@ def kv_usage(trace: Trace) -> pl.DataFrame:
     rows = rows.join(reserved, on="pool_id", how="left")
     rows = _filled(_with_step_tokens(rows, markers(trace)["STEP"], cache))
     rows = rows.join(_external(cache), on=["pool_id", "t_ns"], how="left")
-    return rows.select(pl.col(n).cast(t) for n, t in _USAGE.items()).sort("pool_id", "t_ns")
+    return _USAGE.select(rows).sort("pool_id", "t_ns")
 
 
 def _filled(rows: pl.DataFrame) -> pl.DataFrame:

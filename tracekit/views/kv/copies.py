@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from tracekit.model.table import Column, Table
 from tracekit.numerics import strides
 from tracekit.trace import Trace, view
 from tracekit.views.device.activity import clock_spans
@@ -11,7 +12,7 @@ from tracekit.views.device.hardware import peak_bytes_per_s
 from tracekit.views.kv.cache import KvCache, kv_cache
 from tracekit.views.launches.attribution import steps
 
-__all__ = ["kv_chains", "kv_copies"]
+__all__ = ["CHAIN_MEASURES", "COPY_MEASURES", "kv_chains", "kv_copies"]
 
 READ_AND_WRITE = 2
 GROWING, STATIC, MOVING = "growing cache", "static", "moving"
@@ -32,7 +33,7 @@ def kv_chains(trace: Trace) -> pl.DataFrame:
     moving = records.filter(pl.col("moved") | (pl.col("source") == "realloc"))["list_id"]
     rows = records.filter(pl.col("list_id").is_in(moving.implode()))
     if rows.is_empty():
-        return pl.DataFrame(schema=_CHAINS)
+        return _CHAINS.empty()
     # A block that is stated anew, without its old content, begins another chain.
     anew = ~pl.col("moved") & (pl.col("addr") != pl.col("addr").shift(1))
     begins = pl.col("before_bytes").is_null() | anew
@@ -54,7 +55,7 @@ def kv_chains(trace: Trace) -> pl.DataFrame:
     )
     amplified = pl.when(pl.col("new_bytes") > 0).then(pl.col("copied_bytes") / pl.col("new_bytes"))
     sums = sums.with_columns(amplified.alias("write_amplification"), _pattern().alias("pattern"))
-    return sums.select(pl.col(n).cast(t) for n, t in _CHAINS.items()).sort("list_id")
+    return _CHAINS.select(sums).sort("list_id")
 
 
 def _relocated(rows: pl.DataFrame) -> pl.DataFrame:
@@ -76,19 +77,25 @@ def _pattern() -> pl.Expr:
     return pl.when(pl.col("moves") == 0).then(pl.lit(STATIC)).otherwise(grows)
 
 
-_CHAINS = pl.Schema(
-    {
-        "list_id": pl.Int64(),
-        "pool_id": pl.Int64(),
-        "events": pl.Int64(),
-        "moves": pl.Int64(),
-        "copied_bytes": pl.Int64(),
-        "new_bytes": pl.Int64(),
-        "write_amplification": pl.Float64(),
-        "first_bytes": pl.Int64(),
-        "last_bytes": pl.Int64(),
-        "pattern": pl.String(),
-    }
+CHAIN_MEASURES: tuple[Column, ...] = (
+    Column("events", pl.Int64, "", "times that an address was stated"),
+    Column("moves", pl.Int64, "", "changes of address with a copy"),
+    Column("copied_bytes", pl.Int64, "bytes", "sizes before each move"),
+    Column("new_bytes", pl.Int64, "bytes", "growth"),
+    Column("write_amplification", pl.Float64, "x", "copied over new; informational"),
+    Column("first_bytes", pl.Int64, "bytes", "first size"),
+    Column("last_bytes", pl.Int64, "bytes", "last size"),
+    Column("pattern", pl.String, "", "growing cache, static or moving"),
+)
+"""Columns of `kv_chains` that the analysis shows."""
+_CHAINS = Table(
+    "kv_chains",
+    (
+        Column("list_id", pl.Int64, "", "number of the list"),
+        Column("pool_id", pl.Int64, "", "number of the pool"),
+        *CHAIN_MEASURES,
+    ),
+    "memory of one cache over time",
 )
 
 
@@ -106,7 +113,7 @@ def kv_copies(trace: Trace) -> pl.DataFrame:
     cache = kv_cache(trace)
     moved = cache.records.filter("moved")
     if moved.is_empty():
-        return pl.DataFrame(schema=_COPIES)
+        return _COPIES.empty()
     frame = moved.select(
         "report",
         "pid",
@@ -128,22 +135,23 @@ def kv_copies(trace: Trace) -> pl.DataFrame:
     joined = joined.with_columns(
         copy.alias("copy_ns"), (copy / pl.col("step_ns")).alias("copy_frac")
     )
-    return joined.select(pl.col(n).cast(t) for n, t in _COPIES.items()).sort(
-        "pool_id", "step_group"
-    )
+    return _COPIES.select(joined).sort("pool_id", "step_group")
 
 
-_COPIES = pl.Schema(
-    {
-        "pool_id": pl.Int64(),
-        "step_group": pl.String(),
-        "n_steps": pl.Int64(),
-        "moves": pl.Int64(),
-        "copied_bytes": pl.Int64(),
-        "copy_ns": pl.Float64(),
-        "step_ns": pl.Int64(),
-        "copy_frac": pl.Float64(),
-    }
+COPY_MEASURES: tuple[Column, ...] = (
+    Column("step_group", pl.String, "", "steps alike; null outside of steps or without any"),
+    Column("n_steps", pl.Int64, "", "steps of the group; null outside of steps"),
+    Column("moves", pl.Int64, "", "relocations in them"),
+    Column("copied_bytes", pl.Int64, "bytes", "bytes copied"),
+    Column("copy_ns", pl.Float64, "ns", "reading and writing them at peak bandwidth"),
+    Column("step_ns", pl.Int64, "ns", "GPU span of the group's steps, or of the capture"),
+    Column("copy_frac", pl.Float64, "1", "copy_ns / step_ns"),
+)
+"""Columns of `kv_copies` that the analysis shows."""
+_COPIES = Table(
+    "kv_copies",
+    (Column("pool_id", pl.Int64, "", "number of the pool"), *COPY_MEASURES),
+    "what relocations copied in one group of steps",
 )
 
 

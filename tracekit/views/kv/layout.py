@@ -58,7 +58,7 @@ MEASURES: tuple[Column, ...] = (
     Column("line_bytes", pl.Int64, "bytes", "distinct 128 B lines that the blocks touch"),
     Column("pages", pl.Int64, "", "distinct 2 MiB pages touched"),
     Column("pages_min", pl.Int64, "", "pages that the bytes would need"),
-    Column("page_ratio", pl.Float64, "1", "pages over pages_min; null below 2 MiB"),
+    Column("page_ratio", pl.Float64, "x", "pages over pages_min; null below 2 MiB"),
     Column("overlaps", pl.Int64, "", "blocks of a sequence that begin inside another: a fault"),
 )
 """Columns that `measure` adds to each level."""

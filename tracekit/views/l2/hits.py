@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tracekit.model.kernels import KernelKind
+from tracekit.model.table import Column, Table
 from tracekit.numerics.intervals import union
 from tracekit.numerics.samples import sampling, window_sums
 from tracekit.numerics.threads import each
@@ -31,6 +32,7 @@ from tracekit.views.launches.attribution import attribution
 __all__ = [
     "ATTENTION",
     "FULL_SCALE",
+    "HITS_BY_OCCUPANCY",
     "HIT_RATES",
     "OCCUPANCY",
     "HitCounter",
@@ -135,7 +137,8 @@ class KernelHits(NamedTuple):
             and range (row in `ranges` of the first one).
         of: Which kernels represent layers. Attention kernels read the KV cache; where a trace has
             any in its layers, only they count.
-        by_occupancy: Frame of `BINNED`, one row a bin that holds kernels whose hit rate and
+        by_occupancy: Frame of `HITS_BY_OCCUPANCY`, one row a bin that holds kernels whose hit rate
+        and
             occupancy are known.
     """
 
@@ -153,15 +156,17 @@ class _Own(NamedTuple):
     bins: list[tuple[int, str, str, int, int, float | None]]
 
 
-BINNED = pl.Schema(
-    {
-        "gpu": pl.Int16(),
-        "miss_bin": pl.String(),
-        "occupancy_bin": pl.String(),
-        "n_kernels": pl.Int64(),
-        "time_ns": pl.Int64(),
-        "dram_frac": pl.Float64(),
-    }
+HITS_BY_OCCUPANCY = Table(
+    "occupancy",
+    (
+        Column("gpu", pl.Int16, "", "GPU"),
+        Column("miss_bin", pl.String, "", "L2 miss share, percent"),
+        Column("occupancy_bin", pl.String, "", "resident warps, percent of the most that fit"),
+        Column("n_kernels", pl.Int64, "", "kernel executions"),
+        Column("time_ns", pl.Int64, "ns", "sum of their durations"),
+        Column("dram_frac", pl.Float64, "1", "DRAM read and write over them; null: not sampled"),
+    ),
+    "kernels by L2 miss share and occupancy",
 )
 
 
@@ -190,9 +195,9 @@ def kernel_hits(trace: Trace) -> KernelHits:
         pl.concat([_BY_NAME, *(p.rows for p in parts)], how="diagonal"),
         pl.concat([_BY_LAYER, *(p.in_layers for p in parts)], how="diagonal"),
         "attention kernels" if attention else "all kernels",
-        pl.DataFrame([row for p in parts for row in p.bins], schema=BINNED, orient="row").sort(
-            "gpu", "miss_bin", "occupancy_bin"
-        ),
+        pl.DataFrame(
+            [row for p in parts for row in p.bins], schema=HITS_BY_OCCUPANCY.schema, orient="row"
+        ).sort("gpu", "miss_bin", "occupancy_bin"),
     )
 
 

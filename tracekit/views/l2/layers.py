@@ -34,7 +34,7 @@ LAYER_KV: tuple[Column, ...] = (
     Column("stride_median_bytes", pl.Float64, "bytes", "median distance of two neighbours"),
     Column("run_mean_bytes", pl.Float64, "bytes", "mean contiguous piece"),
     Column("request_overfetch_frac", pl.Float64, "1", "extra sectors of 128 B requests"),
-    Column("page_ratio", pl.Float64, "1", "2 MiB pages over needed; null below 2 MiB"),
+    Column("page_ratio", pl.Float64, "x", "2 MiB pages over needed; null below 2 MiB"),
     Column("line_overfetch_frac", pl.Float64, "1", "extra 128 B cache lines that blocks touch"),
     Column("line_bytes", pl.Int64, "bytes", "cache lines that the stated blocks touch"),
     Column("footprint_l2_ratio", pl.Float64, "x", "line_bytes over the size of the L2"),
