@@ -21,8 +21,8 @@ __all__ = [
     "Followers",
     "counted",
     "followed",
-    "reaching_over",
     "overlapping_rows",
+    "reaching_over",
     "sides",
     "waited_since",
 ]
