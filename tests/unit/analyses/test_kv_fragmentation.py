@@ -142,7 +142,9 @@ def test_a_block_off_its_sector_fetches_more(judge):
     )
 
 
-@pytest.mark.parametrize(("offset", "overfetch_32b", "overfetch_128b"), [(16, 0.25, 1.0), (32, 0.0, 1.0)])
+@pytest.mark.parametrize(
+    ("offset", "overfetch_32b", "overfetch_128b"), [(16, 0.25, 1.0), (32, 0.0, 1.0)]
+)
 def test_an_isolated_line(judge, offset, overfetch_32b, overfetch_128b):
     frames, _ = judge(blocks([offset], 128))
     check(
