@@ -41,14 +41,14 @@ def chart(frames: Frames) -> Chart | None:
         interval = None if lo is None or hi is None else (lo, hi)
         points.append(Point(value, at, role_of_kind(row["partner"]), tip, interval))
     caption = (
-        "Slowdown by size and by what runs beside, with 95% intervals; the dashed line is no "
+        "Slowdown by size and by the overlapping work, with 95% intervals; the dashed line is no "
         "slowdown. Waiting for a late rank is not in it."
     )
     if rows.height > len(shown):
         caption += f" {rows.height - len(shown)} more groups are in the table."
     panel = Panel(
-        "Slowdown of collectives beside other work, with 95% intervals",
-        Axis("transfer beside other work over transfer alone", "x"),
+        "Slowdown of overlapped collectives, with 95% intervals",
+        Axis("transfer overlapped by other work over transfer alone", "x"),
         Rows(tuple(labels)),
         (Rule(1.0), *points),
     )

@@ -86,7 +86,7 @@ def incomplete(summary: Row) -> Iterator[Finding]:
         level=Level.UNKNOWN,
         title=(
             f"device activity incomplete: {' and '.join(what)} without device rows"
-            f" ({share(lost / n)} of all): idle time cannot be told from lost work"
+            f" ({share(lost / n)} of all): idle time cannot be separated from lost work"
         ),
         metrics=(
             Metric("n_without_work", lost, doc="launches of which no device work was recorded"),

@@ -143,7 +143,7 @@ GAINS = Table(
         Column("gain_lo_ns", pl.Float64, "ns", "predicted gain a step, least"),
         Column("gain_hi_ns", pl.Float64, "ns", "predicted gain a step, most"),
         Column("assumptions", pl.String, "", "what must hold"),
-        Column("confidence", pl.Float64, "1", "at most 0.5 for an untested prediction"),
+        Column("confidence", pl.Float64, "", "at most 0.5 for an untested prediction"),
     ),
     "what one change is predicted to bring",
 )

@@ -30,7 +30,7 @@ STRETCHES_FOR_SURE = 20
 NO_STEP_MARKS = 0.6
 HARMLESS_FRAC = 0.05
 SAME_FRAC = 0.005
-"""Shares that differ by less are not told apart in a title."""
+"""Shares that differ by less are not distinguished in a title."""
 UNKNOWN_FRAC = 0.25
 LAUNCH_MATCH_FRAC = 0.9
 _HOST = ("launching", "host work")
@@ -90,7 +90,7 @@ def _idle(frames: Frames, summary: Row, params: Any, *, is_complete: bool) -> li
     if doubt is not None:
         return [doubt]
     if worst["judged_frac"] < params.warn_frac:
-        # What could not be judged must not stand beside an all-clear.
+        # What could not be judged must not stand next to an all-clear.
         calm = _opaque(frames, worst) or _calm(frames, worst, params)
         return [calm] if is_complete else []
     return _causes(frames, summary, worst, by_kind, params)

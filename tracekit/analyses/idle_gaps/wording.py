@@ -18,7 +18,7 @@ TRACED = (
     " with the step time of a run that is not recorded."
 )
 SPLIT = (
-    "Launching and other host work are told apart by a pause of 100 us between two launches: their"
+    "Launching and other host work are separated by a pause of 100 us between two launches: their"
     " sum is firm, the split is indicative."
 )
 _ADVICE = {

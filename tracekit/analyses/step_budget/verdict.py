@@ -90,7 +90,7 @@ def _budget(frames: Frames, group: Row) -> Finding:
             n=group["n_steps"] if marked else STEPS_FOR_SURE,
             n_hi=STEPS_FOR_SURE,
             provenance=1.0 if marked else NO_STEP_MARKS,
-            why="every nanosecond counts once; classes are told by kernel names"
+            why="every nanosecond counts once; classes follow kernel names"
             if marked
             else "no steps are marked: the whole span is one",
         ),

@@ -1,7 +1,7 @@
 """Which cause each piece of an idle gap has, by what the launching thread was doing.
 
 A gap is cut where the call that launched its next operation begins and ends: before that the host
-had not asked for the work, inside it the host was busy handing it over, after it the device had it.
+had not requested the work, inside it the host was busy handing it over, after it the device had it.
 Intervals of the thread in which the profiler, a module load, an allocation or the building of a
 graph was going on are cut out first; see `divide` for the rest.
 """
@@ -81,7 +81,7 @@ class Waiting(NamedTuple):
 
 
 class Busy(NamedTuple):
-    """Disjoint intervals in which threads were held up by something with a cause of its own.
+    """Disjoint intervals in which threads were blocked by something with a cause of its own.
 
     Attributes:
         first: int64[threads + 1], where the intervals of each thread begin.
@@ -131,7 +131,7 @@ def divide(start: Int64, end: Int64, launched: Launched, waiting: Waiting, busy:
         end: int64[k], ns, after `start`.
         launched: How the operation that ends each gap was launched.
         waiting: When threads wait for the device.
-        busy: When threads were held up otherwise.
+        busy: When threads were blocked otherwise.
 
     Returns:
         The parts, those of one gap together, gaps in order. Before the launching call: what `busy`

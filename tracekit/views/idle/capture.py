@@ -1,4 +1,4 @@
-"""What the capture holds beside device work: its length, and how it ends."""
+"""What the capture holds in addition to device work: its length, and how it ends."""
 
 from __future__ import annotations
 

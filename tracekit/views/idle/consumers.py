@@ -1,4 +1,4 @@
-"""What separate dequantisation costs beside its own time: gaps, and slower matrix products."""
+"""What separate dequantisation costs besides its own time: gaps, and slower matrix products."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def copies_with_host(trace: Trace) -> pl.DataFrame:
 
 
 class Held(NamedTuple):
-    """What threads did beside launching.
+    """What threads did other than launching.
 
     Attributes:
         waits: Waits for the device, and the enqueuing call before each call.
@@ -123,11 +123,11 @@ class Held(NamedTuple):
 
 
 def held_threads(trace: Trace, launching: NDArray[np.int32]) -> Held:
-    """Return what held up the threads that made some calls.
+    """Return what blocked the threads that made some calls.
 
     Args:
         trace: Has the tables ``osrt``, ``overhead`` and ``runtime``.
-        launching: int32[m], rows of ``runtime``: what else held up their threads is wanted.
+        launching: int32[m], rows of ``runtime``: what else blocked their threads is wanted.
     """
     calls, names, rows = host_calls(trace), call_names(trace), trace.frame("runtime")
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
@@ -184,7 +184,7 @@ def _call_bits(trace: Trace) -> NDArray[np.uint16]:
 
 
 def _overhead(trace: Trace) -> dict[tuple[int, int], _Layer]:
-    """When the profiler held up each process, by report and process."""
+    """When the profiler blocked each process, by report and process."""
     rows = trace.frame("overhead").select("report", "pid", "start_ns", "end_ns")
     found: dict[tuple[int, int], _Layer] = {}
     for (report, pid), own in rows.partition_by("report", "pid", as_dict=True).items():

@@ -34,7 +34,7 @@ class IdleParts(NamedTuple):
         busy_name: int32[intervals], name of the call of what else held a thread up; -1 for the
             profiler.
         waiting: When threads waited for the device.
-        busy: When threads were held up otherwise.
+        busy: When threads were blocked otherwise.
         n_without_work: Launches of which no work was recorded.
         n_launches: Launches outside of stream captures.
         n_graphs_without_work: Part of `n_without_work` that launch graphs.

@@ -14,6 +14,7 @@ from tracekit.views.idle.consumers import consumer_losses
 from tracekit.views.idle.copies import copy_sites
 from tracekit.views.idle.step_facts import step_facts
 from tracekit.views.idle.timelines import timelines
+from tracekit.wording.numbers import rate
 
 __all__ = ["COPY", "FUSE", "GRAPH", "NO_WAITS", "ONCE", "Prediction", "predictions"]
 
@@ -119,7 +120,7 @@ def _copies(trace: Trace, facts: Mapping[str, Any]) -> Iterator[_Change]:
         host = facts["host_ns"] or 0.0
         extra["assumptions"] = (
             "the host memory is pinned once, not in every step",
-            f"the link reaches 70 to 100 % of {site['link_gb_per_s']:.1f} GB/s",
+            f"the link reaches 70% to 100% of {rate(site['link_gb_per_s'] * 1e9)}",
             "the upper end also needs the copy on its own stream, one step ahead",
         )
         yield (

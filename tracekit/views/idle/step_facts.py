@@ -115,7 +115,7 @@ def _after_waits(trace: Trace) -> NDArray[np.int64]:
 
 
 def _host(trace: Trace, rows: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-    """Time until the next step in which the launching thread works, and in which it is held up."""
+    """Time until the next step in which the launching thread works, and in which it is blocked."""
     calls, idle = host_calls(trace), idle_parts(trace)
     threads = calls.threads.with_row_index("thread")
     of_step = steps(trace).join(
