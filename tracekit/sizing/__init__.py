@@ -2,7 +2,7 @@
 
 Pure functions on numbers and small tables: nothing here opens a report. Quantities are decimal
 (GB = 1e9 bytes, tera = 1e12); times are in the unit that a name ends in. A number that cannot be
-known is ``None``, and the result says what it would take (:class:`~tracekit.sizing.unknown.Missing`).
+known is ``None``, and the result says what it would take (``Missing``).
 """
 
 from __future__ import annotations

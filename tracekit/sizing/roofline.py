@@ -16,6 +16,7 @@ from tracekit.sizing.models import ModelShape
 
 __all__ = [
     "Phase",
+    "Setting",
     "balance_batch",
     "bandwidth_needed",
     "claim_is_plausible",
@@ -24,7 +25,7 @@ __all__ = [
     "token_rate_bound",
 ]
 
-_LATENCY_SHARE = 1e-9
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +64,34 @@ class Phase:
     tokens_per_s: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Formats and peaks that a step runs with.
+
+    Attributes:
+        weight_bytes_per_value: Size of a weight, bytes.
+        cache_bytes_per_value: Size of a cached value, bytes.
+        dram_bytes_per_s: Memory bandwidth of one GPU, bytes/s.
+        flop_per_s: Compute peak of one GPU, FLOP/s; None if it is not known.
+        tp: Tensor-parallel GPUs.
+    """
+
+    weight_bytes_per_value: float
+    cache_bytes_per_value: float
+    dram_bytes_per_s: float
+    flop_per_s: float | None
+    tp: int = 1
+
+
 def _phase(
     name: str,
     tokens: float,
     flops: float,
     weight_bytes: float,
     cache_bytes: float,
-    dram_bytes_per_s: float,
-    flop_per_s: float | None,
+    setting: Setting,
 ) -> Phase:
+    flop_per_s, dram_bytes_per_s = setting.flop_per_s, setting.dram_bytes_per_s
     total = weight_bytes + cache_bytes
     memory_s = total / dram_bytes_per_s
     compute_s = None if flop_per_s is None else flops / flop_per_s
@@ -97,12 +117,8 @@ def _phase(
 def decode(
     shape: ModelShape,
     contexts: Sequence[float],
+    setting: Setting,
     *,
-    weight_bytes_per_value: float,
-    cache_bytes_per_value: float,
-    dram_bytes_per_s: float,
-    flop_per_s: float | None,
-    tp: int = 1,
     writes: bool = True,
 ) -> Phase:
     """Return one decode step: one new token for each sequence.
@@ -110,15 +126,11 @@ def decode(
     Args:
         shape: The model.
         contexts: Tokens in the cache of each sequence; its length is the batch.
-        weight_bytes_per_value: Size of a weight, bytes.
-        cache_bytes_per_value: Size of a cached value, bytes.
-        dram_bytes_per_s: Memory bandwidth of one GPU, bytes/s.
-        flop_per_s: Compute peak of one GPU, FLOP/s; None if it is not known.
-        tp: Tensor-parallel GPUs.
+        setting: Formats and peaks.
         writes: Whether to count the write of the new tokens and of recurrent state.
     """
-    batch = len(contexts)
-    cache = shape.kv_bytes(contexts, cache_bytes_per_value, shards=tp)
+    batch, tp = len(contexts), setting.tp
+    cache = shape.kv_bytes(contexts, setting.cache_bytes_per_value, shards=tp)
     attention = 0.0
     for group in shape.attention:
         seen = sum(group.seen_tokens(c) for c in contexts)
@@ -127,27 +139,22 @@ def decode(
         if writes:
             split = min(tp, group.n_kv_heads)
             values = group.cache_values_per_token + group.state_values
-            cache += group.n_layers * values * batch * cache_bytes_per_value / split
+            cache += group.n_layers * values * batch * setting.cache_bytes_per_value / split
     return _phase(
         "decode",
         batch,
         (2 * shape.active_params * batch + attention) / tp,
-        shape.touched_params(batch) * weight_bytes_per_value / tp,
+        shape.touched_params(batch) * setting.weight_bytes_per_value / tp,
         cache,
-        dram_bytes_per_s,
-        flop_per_s,
+        setting,
     )
 
 
 def prefill(
     shape: ModelShape,
     lengths: Sequence[float],
+    setting: Setting,
     *,
-    weight_bytes_per_value: float,
-    cache_bytes_per_value: float,
-    dram_bytes_per_s: float,
-    flop_per_s: float | None,
-    tp: int = 1,
     all_logits: bool = False,
 ) -> Phase:
     """Return one prefill of causal prompts.
@@ -155,15 +162,11 @@ def prefill(
     Args:
         shape: The model.
         lengths: Tokens of each prompt.
-        weight_bytes_per_value: Size of a weight, bytes.
-        cache_bytes_per_value: Size of a cached value, bytes.
-        dram_bytes_per_s: Memory bandwidth of one GPU, bytes/s.
-        flop_per_s: Compute peak of one GPU, FLOP/s; None if it is not known.
-        tp: Tensor-parallel GPUs.
+        setting: Formats and peaks.
         all_logits: Whether the output head multiplies every token; serving engines multiply only
             the last one of each prompt.
     """
-    tokens = sum(lengths)
+    tokens, tp = sum(lengths), setting.tp
     flops = 2.0 * shape.active_params * tokens
     if not all_logits:
         flops -= 2.0 * shape.head_params * (tokens - len(lengths))
@@ -175,10 +178,9 @@ def prefill(
         "prefill",
         tokens,
         flops / tp,
-        shape.touched_params(tokens) * weight_bytes_per_value / tp,
-        shape.kv_bytes(lengths, cache_bytes_per_value, shards=tp),
-        dram_bytes_per_s,
-        flop_per_s,
+        shape.touched_params(tokens) * setting.weight_bytes_per_value / tp,
+        shape.kv_bytes(lengths, setting.cache_bytes_per_value, shards=tp),
+        setting,
     )
 
 
@@ -204,4 +206,4 @@ def token_rate_bound(
 
 def claim_is_plausible(claimed: float, bound: float) -> bool:
     """Whether a claimed rate does not exceed its bound, equality apart from rounding included."""
-    return claimed <= bound or math.isclose(claimed, bound, rel_tol=_LATENCY_SHARE)
+    return claimed <= bound or math.isclose(claimed, bound, rel_tol=_ROUNDING)

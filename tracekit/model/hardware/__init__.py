@@ -1,9 +1,10 @@
 """Peak rates of accelerators: the one table that "percent of peak" is measured against.
 
-Figures are dense (a datasheet's sparsity figures are halved) and decimal: GB = 1e9 bytes, tera =
-1e12. The figures stand in ``devices.toml``, each with its source and date. ``None`` means *not known here*, never zero; what a device cannot do at all stands in
-``unsupported``. A device that is not in the table has no peak, and neither has a MIG slice: the
-peak of the whole GPU would make every share of it too small.
+The figures stand in ``devices.toml``, each with its source and date. They are dense (a datasheet's
+sparsity figures are halved) and decimal: GB = 1e9 bytes, tera = 1e12. ``None`` means *not known
+here*, never zero; what a device cannot do at all stands in ``unsupported``. A device that is not in
+the table has no peak, and neither has a MIG slice: the peak of the whole GPU would make every share
+of it too small.
 """
 
 from __future__ import annotations

@@ -93,7 +93,9 @@ def find(name: str, rows: Sequence[Hardware] = HARDWARE) -> Hardware:
         if re.search(row.pattern, name, re.IGNORECASE):
             return row
     msg = f"no GPU named {name!r} in the table"
-    raise UsageError(msg, hint=f"there are: {', '.join(row.key for row in rows)}; or --hardware FILE")
+    raise UsageError(
+        msg, hint=f"there are: {', '.join(row.key for row in rows)}; or --hardware FILE"
+    )
 
 
 def _by_chip(chip: str | None, sm_count: int | None, memory_bytes: int | None) -> Hardware | None:

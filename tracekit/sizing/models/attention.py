@@ -31,9 +31,7 @@ def attention_groups(fields: Fields) -> tuple[AttentionLayers, ...]:
     Raises:
         InputError: A field is missing or wrong, or a layer type is not known.
     """
-    return tuple(
-        _BUILDERS[kind](fields, number) for kind, number in sorted(_kinds(fields).items())
-    )
+    return tuple(_BUILDERS[kind](fields, number) for kind, number in sorted(_kinds(fields).items()))
 
 
 def attention_params(fields: Fields) -> int:

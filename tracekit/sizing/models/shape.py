@@ -74,7 +74,8 @@ class ExpertLayers:
 
         ``E·(1-(1-k/E)^n)``; real routing is less even and visits fewer.
         """
-        return self.n_experts * (1 - (1 - self.top_k / self.n_experts) ** n_tokens)
+        missed: float = (1 - self.top_k / self.n_experts) ** n_tokens
+        return self.n_experts * (1 - missed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

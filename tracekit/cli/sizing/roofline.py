@@ -1,0 +1,163 @@
+"""``tracekit size roofline``: the bound of prefill and decode on one GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.cli.sizing._answer import Answer, check, deliver, hardware_table, output_options
+from tracekit.cli.sizing._load import (
+    hardware_option,
+    load_options,
+    model_lines,
+    model_of,
+    workload_of,
+)
+
+if TYPE_CHECKING:
+    from tracekit.report.lines import Lines
+    from tracekit.sizing.roofline import Phase
+    from tracekit.sizing.workload import Assessment, Claim, Target
+
+__all__ = ["command"]
+
+_POSITIVE = click.FloatRange(min=0, min_open=True)
+
+
+@click.command("roofline", short_help="Bytes, FLOPs, time and bound of prefill and decode.")
+@click.option("--model", required=True, help="Built-in name, config.json, or its folder.")
+@click.option("--gpu", required=True, help="Name of the GPU.")
+@load_options
+@click.option(
+    "--achievable-bw",
+    metavar="GB/S",
+    type=_POSITIVE,
+    help="Measured memory bandwidth in place of the published peak.",
+)
+@click.option("--target-ms", type=_POSITIVE, help="Wanted time per output token, milliseconds.")
+@click.option("--claim", type=_POSITIVE, help="Claimed decode rate to check, tokens/s.")
+@hardware_option
+@output_options
+def command(model: str, gpu: str, **options: Any) -> None:
+    """Show what prefill and decode of a model can at most reach on a GPU.
+
+    Times are lower bounds: activations, communication and launch gaps are not counted.
+    """
+    from tracekit.model.hardware import find
+    from tracekit.sizing import figures
+    from tracekit.sizing.workload import assess, claim, target
+
+    outputs: tuple[Path, ...] = options["outputs"]
+    check(outputs, [p for p in (Path(model), options["hardware"]) if p is not None])
+    devices = hardware_table(options["hardware"])
+    shape, device = model_of(model, options), find(gpu, devices)
+    load = workload_of(shape, options)
+    found = assess(shape, device, load, achievable_gb_per_s=options["achievable_bw"])
+    wanted = (
+        None if options["target_ms"] is None else target(found, options["target_ms"] / 1e3, devices)
+    )
+    said = None if options["claim"] is None else claim(found, options["claim"])
+
+    def text(page: Lines) -> None:
+        page.line(f"{shape.name} on {found.device}", "bold")
+        model_lines(page, shape, load)
+        _peaks(page, found)
+        _phases(page, (found.prefill, found.decode))
+        _verdicts(page, found, wanted, said)
+
+    document = {
+        "model": shape,
+        "workload": load,
+        "assessment": found,
+        "target": wanted,
+        "claim": said,
+    }
+    deliver(
+        Answer(
+            verb="size roofline",
+            document=document,
+            write=text,
+            plot=lambda axes: figures.roofline(found, axes),
+            title=f"Roofline of {shape.name} on {found.device}",
+        ),
+        options["form"],
+        outputs,
+    )
+
+
+def _peaks(page: Lines, found: Assessment) -> None:
+    from tracekit.report.units import rate, significant
+
+    source = {"user": "measured by you", "table": "published peak", "device": "device's own"}
+    checked = "" if found.peak.verified else ", not checked against a primary source"
+    memory = f"{rate(found.peak.gb_per_s * 1e9)} ({source[found.peak.source]}{checked})"
+    compute = (
+        "unknown"
+        if found.flop_per_s is None
+        else f"{significant(found.flop_per_s / 1e12)} TFLOPS dense"
+    )
+    page.fields([("Peaks", f"memory {memory}; compute {compute}")])
+
+
+def _phases(page: Lines, phases: tuple[Phase, ...]) -> None:
+    from tracekit.report.units import duration, significant, size
+
+    rows = []
+    for phase in phases:
+        time = "unknown" if phase.time_s is None else duration(phase.time_s * 1e9)
+        speed = "unknown" if phase.tokens_per_s is None else significant(phase.tokens_per_s)
+        rows.append(
+            (
+                phase.name,
+                phase.bound,
+                time,
+                speed,
+                size(phase.bytes),
+                f"{significant(phase.flops / 1e12)} T",
+                significant(phase.intensity),
+            )
+        )
+    page.line()
+    heads = ("phase", "bound by", "time >=", "tokens/s <=", "bytes/GPU", "FLOP/GPU", "FLOP/byte")
+    page.columns(heads, rows, (False, False, True, True, True, True, True), indent=2)
+    if phases[0].ridge is not None:
+        page.line(
+            f"The device turns from memory to compute bound at"
+            f" {significant(phases[0].ridge)} FLOP/byte.",
+            indent=2,
+        )
+
+
+def _verdicts(page: Lines, found: Assessment, wanted: Target | None, said: Claim | None) -> None:
+    from tracekit.report.units import count, duration, rate, significant, size
+
+    room = found.capacity
+    fits = "fit" if room.fits else "do not fit"
+    page.line()
+    pairs = [
+        (
+            "Memory",
+            f"{size(room.weight_bytes)} of weights and {size(room.cache_bytes)} of cache {fits}"
+            f" into {size(room.allowed_bytes)} of a GPU; {count(room.max_batch)} sequences would",
+        )
+    ]
+    if found.balance_batch is not None:
+        text = f"weights alone turn compute bound at batch {significant(found.balance_batch)}"
+        pairs.append(("Batch", text))
+    if wanted is not None:
+        met = {True: "met at best", False: "cannot be met", None: "unknown"}[wanted.met]
+        text = (
+            f"{duration(wanted.target_s * 1e9)} a token takes {rate(wanted.needed_bytes_per_s)} a"
+            f" GPU: {met} here; enough: {', '.join(wanted.enough) or 'none of the table'}"
+        )
+        pairs.append(("Target", text))
+    if said is not None:
+        bound = said.bound_tokens_per_s
+        text = f"{significant(said.tokens_per_s)} tokens/s is {said.verdict}"
+        if bound is not None:
+            text += f": the bound is {significant(bound)} tokens/s"
+        pairs.append(("Claim", text))
+    pairs += [("Unknown", str(one)) for one in found.missing]
+    page.fields(pairs)
