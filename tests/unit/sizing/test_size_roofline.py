@@ -25,7 +25,7 @@ def test_the_answer_as_text(said):
     assert (code, error) == (0, "")
     assert "decode   memory   5.76 ms" in out
     assert "1,000,000 tokens/s is implausible: the bound is 2,780 tokens/s" in out
-    assert "5.00 ms a token takes 3.87 TB/s a GPU: cannot be met here" in out
+    assert "5.00 ms a token takes 3.86 TB/s a GPU: cannot be met here" in out
 
 
 def test_a_figure_and_a_file(said, tmp_path):

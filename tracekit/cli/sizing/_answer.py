@@ -17,7 +17,16 @@ from tracekit.cli._output import check_places, print_text, terminal_options, wri
 if TYPE_CHECKING:
     from tracekit.report.lines import Lines
 
-__all__ = ["Answer", "check", "deliver", "hardware_table", "output_options", "plain", "text_of"]
+__all__ = [
+    "PATH",
+    "Answer",
+    "check",
+    "deliver",
+    "hardware_table",
+    "output_options",
+    "plain",
+    "text_of",
+]
 
 PATH = click.Path(path_type=Path)
 _FIGURES = ("svg", "png", "pdf")
