@@ -1,0 +1,173 @@
+"""``tracekit size traffic``: all-reduce bytes of tensor parallelism."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, hardware_table, output_options
+from tracekit.cli.sizing._load import hardware_option, model_of
+
+if TYPE_CHECKING:
+    from tracekit.report.lines import Lines
+    from tracekit.sizing.traffic import Growth, StepTraffic
+
+__all__ = ["command"]
+
+_COUNT = click.IntRange(min=1)
+
+
+@click.command("traffic", short_help="All-reduce bytes of a step, and how they grow.")
+@click.option("--model", help="Built-in name, config.json, or its folder.")
+@click.option("--tp", type=click.IntRange(min=2), help="Tensor-parallel GPUs.")
+@click.option("--batch", type=_COUNT, default=1, show_default=True, help="Sequences a step.")
+@click.option(
+    "--prompt", type=_COUNT, default=2048, show_default=True, help="Tokens of one prompt."
+)
+@click.option(
+    "--activation-dtype",
+    type=click.Choice(("fp32", "bf16", "fp16", "fp8")),
+    default="bf16",
+    show_default=True,
+    help="Format of the values that are reduced.",
+)
+@click.option("--all-reduces", type=_COUNT, help="All-reduces of a step; two a layer unless said.")
+@click.option("--gpu", help="Name of the GPU: the time that its link takes at least.")
+@click.option(
+    "--runs",
+    metavar="FILE",
+    type=PATH,
+    help="Measured runs as CSV: tokens (or batch and seq) and bytes or bytes_per_s.",
+)
+@hardware_option
+@output_options
+def command(model: str | None, tp: int | None, **options: Any) -> None:
+    """Show what each rank sends for all-reduces, and whether measured traffic grows linearly.
+
+    Give a model with --tp for the prediction, --runs for measured growth, or both.
+    """
+    from tracekit.errors import UsageError
+    from tracekit.sizing.traffic import growth
+
+    outputs: tuple[Path, ...] = options["outputs"]
+    check(outputs, [p for p in (options["runs"], options["hardware"]) if p is not None])
+    if (model is None) != (tp is None) or (model is None and options["runs"] is None):
+        message = "nothing to work out"
+        raise UsageError(message, hint="give --model with --tp, or --runs FILE")
+    steps = () if model is None or tp is None else _predicted(model, tp, options)
+    runs = None if options["runs"] is None else _runs(options["runs"])
+    found = None if runs is None else growth(*runs)
+
+    def text(page: Lines) -> None:
+        if steps:
+            _prediction(page, steps, options["gpu"])
+        if found is not None:
+            _growth(page, found)
+
+    deliver(
+        Answer(
+            verb="size traffic",
+            document={"model": model, "tp": tp, "predicted": steps, "growth": found},
+            write=text,
+            plot=None if runs is None else lambda axes: _draw(runs, axes),
+            title="All-reduce traffic over tokens",
+        ),
+        options["form"],
+        outputs,
+    )
+
+
+def _predicted(model: str, tp: int, options: dict[str, Any]) -> tuple[StepTraffic, ...]:
+    from tracekit.model.hardware import find
+    from tracekit.sizing.precision import bytes_per_value
+    from tracekit.sizing.traffic import step_traffic
+
+    shape = model_of(model, {})
+    link = None
+    if options["gpu"] is not None:
+        one_way = find(options["gpu"], hardware_table(options["hardware"])).link_one_way_gb_per_s
+        link = None if one_way is None else one_way * 1e9
+    return tuple(
+        step_traffic(
+            shape,
+            phase,
+            tokens,
+            tp,
+            bytes_per_value=bytes_per_value(options["activation_dtype"]),
+            n_all_reduces=options["all_reduces"],
+            link_bytes_per_s=link,
+        )
+        for phase, tokens in (
+            ("prefill", options["batch"] * options["prompt"]),
+            ("decode", options["batch"]),
+        )
+    )
+
+
+def _runs(path: Path) -> tuple[list[float], list[float]]:
+    """Tokens and traffic of each measured run; rows that lack one are no runs."""
+    from tracekit.errors import InputError
+    from tracekit.sizing.tables import read_csv
+
+    table = read_csv(path)
+    measured = table.column("bytes", "bytes_per_s", "gb_per_s")
+    if measured is None:
+        message = "no column bytes, bytes_per_s or gb_per_s"
+        raise InputError(message, path=path)
+    if (tokens_name := table.column("tokens")) is not None:
+        tokens = table.numbers(tokens_name)
+    else:
+        batches, lengths = table.numbers("batch"), table.numbers("seq")
+        tokens = [
+            None if b is None or s is None else b * s for b, s in zip(batches, lengths, strict=True)
+        ]
+    pairs = zip(tokens, table.numbers(measured), strict=True)
+    known = [(t, m) for t, m in pairs if t is not None and m is not None]
+    return [t for t, _ in known], [m for _, m in known]
+
+
+def _prediction(page: Lines, steps: tuple[StepTraffic, ...], gpu: str | None) -> None:
+    from tracekit.report.units import count, duration, size
+
+    page.line("Sent by each rank in one step", "bold")
+    rows = [
+        (
+            s.phase,
+            count(s.tokens),
+            count(s.n_all_reduces),
+            size(s.message_bytes),
+            size(s.sent_bytes_each),
+            size(s.sent_bytes),
+            "unknown" if s.link_s is None else duration(s.link_s * 1e9),
+        )
+        for s in steps
+    ]
+    heads = ("phase", "tokens", "all-reduces", "message", "sent each", "sent", "link time >=")
+    page.columns(heads, rows, (False, *(True,) * 6), indent=2)
+    if gpu is None:
+        page.line("The link is unknown: name the GPU with --gpu for its time.", indent=2)
+
+
+def _growth(page: Lines, found: Growth) -> None:
+    from tracekit.report.units import significant
+
+    page.line("Growth of measured traffic with tokens", "bold")
+    pairs = [("Runs", f"{found.n}")]
+    if found.exponent is not None:
+        text = significant(found.exponent, 4)
+        if found.low is not None and found.high is not None:
+            text += f", 95 % interval {significant(found.low, 4)} to {significant(found.high, 4)}"
+        pairs.append(("Exponent", text))
+    pairs.append(("Verdict", found.verdict))
+    page.fields([*pairs, *(("Unknown", str(one)) for one in found.missing)])
+
+
+def _draw(runs: tuple[list[float], list[float]], axes: Any) -> None:
+    axes.plot(*runs, "o", label="measured")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("tokens of a step")
+    axes.set_ylabel("traffic (unit of the table)")
+    axes.legend()
