@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.sizing.pareto import Front
+from tracekit.sizing.slo import SloFit
 from tracekit.sizing.workload import Assessment
 
-__all__ = ["pareto", "roofline"]
+__all__ = ["pareto", "roofline", "slo"]
 
 
 def roofline(found: Assessment, axes: Any) -> None:
@@ -78,3 +79,34 @@ def pareto(
     axes.set_xlabel(along)
     axes.set_ylabel(up)
     axes.legend(title=f"over {', '.join(found.axes)}", title_fontsize=7)
+
+
+def slo(found: SloFit, objective_s: float | None, axes: Any) -> None:
+    """Draw latency over load, the fitted curve and what the objective allows.
+
+    Args:
+        found: The fit.
+        objective_s: Latency objective, seconds; None for none.
+        axes: Matplotlib axes.
+    """
+    levels = found.levels.levels
+    if not levels:
+        return
+    axes.plot([v.qps for v in levels], [v.latency_s for v in levels], "o", label="measured levels")
+    if found.queue is not None and found.queue.capacity_qps is not None:
+        last = levels[-1].qps
+        rates = [last * i / _CURVE_POINTS for i in range(_CURVE_POINTS + 1)]
+        axes.plot(rates, [found.queue.latency_at(q) for q in rates], label="fitted queue")
+    if objective_s is not None:
+        axes.axhline(objective_s, color="#D55E00", linestyle="--", label="objective")
+    if found.qps is not None:
+        at_least = ", at least" if found.qps.at_least else ""
+        label = f"allowed{at_least}: {found.qps.qps:.3g} requests/s"
+        axes.axvline(found.qps.qps, color="#009E73", label=label)
+    axes.set_xlabel("requests per second")
+    axes.set_ylabel("latency [s]")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+
+
+_CURVE_POINTS = 200
