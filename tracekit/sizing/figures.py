@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tracekit.sizing.pareto import Front
 from tracekit.sizing.slo import SloFit
+from tracekit.sizing.topology import Machine, path_classes
 from tracekit.sizing.workload import Assessment
 
-__all__ = ["pareto", "roofline", "slo"]
+__all__ = ["pareto", "roofline", "slo", "topology"]
 
 
 def roofline(found: Assessment, axes: Any) -> None:
@@ -110,3 +112,26 @@ def slo(found: SloFit, objective_s: float | None, axes: Any) -> None:
 
 
 _CURVE_POINTS = 200
+
+
+def topology(machine: Machine, axes: Any) -> None:
+    """Draw the class of the path between every two GPUs.
+
+    Args:
+        machine: The machine.
+        axes: Matplotlib axes.
+    """
+    if len(machine.gpus) < 2:
+        return
+    names = list(path_classes(machine, list(machine.gpus)))
+    order = {gpu: i for i, gpu in enumerate(machine.gpus)}
+    size = len(order)
+    cells = [[math.nan] * size for _ in range(size)]
+    for (a, b), name in machine.paths.items():
+        for x, y in ((order[a], order[b]), (order[b], order[a])):
+            cells[y][x] = names.index(name)
+            axes.text(x, y, name, ha="center", va="center", fontsize=8)
+    axes.imshow(cells, cmap="Blues_r", vmin=-1, vmax=len(names), aspect="auto")
+    axes.set_xticks(range(size), [f"GPU{gpu}" for gpu in order])
+    axes.set_yticks(range(size), [f"GPU{gpu}" for gpu in order])
+    axes.grid(visible=False)
