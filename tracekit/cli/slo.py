@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.slo import Limit, Samples, SloFit
     from tracekit.sizing.tables import Table
 
@@ -288,7 +288,7 @@ def _check(
 
 
 def _write(page: Lines, found: SloFit, options: dict[str, Any], source: dict[str, object]) -> None:
-    from tracekit.report.units import NOT_MEASURED, count, duration, share, significant
+    from tracekit.wording.numbers import NOT_MEASURED, count, duration, share, significant
 
     page.line("Request rate that the objectives allow", "bold")
     page.fields(
@@ -327,7 +327,7 @@ def _write(page: Lines, found: SloFit, options: dict[str, Any], source: dict[str
 
 
 def _limit(limit: Limit | None, unit: str) -> str:
-    from tracekit.report.units import significant
+    from tracekit.wording.numbers import significant
 
     if limit is None:
         return "unknown"
@@ -341,7 +341,7 @@ def _limit(limit: Limit | None, unit: str) -> str:
 
 
 def _capacity(found: SloFit) -> str:
-    from tracekit.report.units import duration, significant
+    from tracekit.wording.numbers import duration, significant
 
     queue = found.queue
     if queue is None or queue.capacity_qps is None:

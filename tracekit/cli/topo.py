@@ -10,7 +10,7 @@ import click
 from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, output_options, text_of
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.topology import Finding, Machine, Rank
 
 __all__ = ["command"]
@@ -112,7 +112,7 @@ def _saved(matrix: Path, gpus: Path | None, sysfs: Path | None) -> tuple[Machine
 
 
 def _findings(page: Lines, found: tuple[Finding, ...]) -> None:
-    from tracekit.report.names import printable
+    from tracekit.wording.names import printable
 
     for one in found:
         page.title(one.level, one.level.value.upper(), printable(one.title))
@@ -127,7 +127,7 @@ def _findings(page: Lines, found: tuple[Finding, ...]) -> None:
 
 
 def _places(page: Lines, machine: Machine) -> None:
-    from tracekit.report.units import count
+    from tracekit.wording.numbers import count
 
     page.line()
     rows = []
@@ -141,7 +141,7 @@ def _places(page: Lines, machine: Machine) -> None:
 
 
 def _paths(page: Lines, classes: dict[str, tuple[tuple[int, int], ...]]) -> None:
-    from tracekit.report.units import count
+    from tracekit.wording.numbers import count
 
     if not classes:
         return

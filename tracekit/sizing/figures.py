@@ -11,7 +11,7 @@ from tracekit.sizing.slo import SloFit
 from tracekit.sizing.topology import Machine, path_classes
 from tracekit.sizing.workload import Assessment
 
-__all__ = ["pareto", "roofline", "slo", "topology"]
+__all__ = ["heatmap", "pareto", "roofline", "slo", "topology"]
 
 
 def roofline(found: Assessment, axes: Any) -> None:
@@ -135,3 +135,37 @@ def topology(machine: Machine, axes: Any) -> None:
     axes.set_xticks(range(size), [f"GPU{gpu}" for gpu in order])
     axes.set_yticks(range(size), [f"GPU{gpu}" for gpu in order])
     axes.grid(visible=False)
+
+
+def heatmap(cells: Sequence[Mapping[str, Any]], axes: Any) -> None:
+    """Draw utilisation over time, one row a GPU and counter.
+
+    Args:
+        cells: Rows with gpu, bin_start_ns, bin_end_ns, metric and mean_pct.
+        axes: Matplotlib axes.
+    """
+    rows = sorted({(c["gpu"], c["metric"]) for c in cells})
+    starts = sorted({c["bin_start_ns"] for c in cells})
+    if not rows:
+        return
+    row_of, bin_of = ({key: i for i, key in enumerate(keys)} for keys in (rows, starts))
+    grid = [[math.nan] * len(starts) for _ in rows]
+    for c in cells:
+        if c["mean_pct"] is not None:
+            grid[row_of[c["gpu"], c["metric"]]][bin_of[c["bin_start_ns"]]] = c["mean_pct"]
+    last = max(c["bin_end_ns"] for c in cells)
+    extent = (starts[0] / 1e6, last / 1e6, len(rows) - 0.5, -0.5)
+    image = axes.imshow(
+        grid,
+        aspect="auto",
+        interpolation="nearest",
+        cmap="viridis",
+        vmin=0,
+        vmax=100,
+        extent=extent,
+    )
+    labels = [f"GPU {gpu} {name.removesuffix(' [Throughput %]')}" for gpu, name in rows]
+    axes.set_yticks(range(len(rows)), labels, fontsize=7)
+    axes.set_xlabel("session time [ms]")
+    axes.grid(visible=False)
+    axes.figure.colorbar(image, ax=axes, label="% of peak")

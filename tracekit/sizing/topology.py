@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from tracekit.errors import InputError
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 
 __all__ = [
     "Finding",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracekit.errors import InputError
-from tracekit.model.analysis import Level
+from tracekit.model.finding import Level
 from tracekit.sizing import machine as source
 from tracekit.sizing.topology import (
     Machine,

@@ -15,7 +15,7 @@ import click
 from tracekit.cli._output import check_places, print_text, terminal_options, write
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
 
 __all__ = [
     "PATH",
@@ -137,7 +137,7 @@ def _figure(answer: Answer, path: Path) -> bytes:
 
 
 def _text(answer: Answer, **options: Any) -> str:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
 
     page = Lines(**options)
     answer.write(page)

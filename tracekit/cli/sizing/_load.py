@@ -11,7 +11,7 @@ import click
 from tracekit.cli.sizing._answer import PATH, text_of
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.models import ModelShape
     from tracekit.sizing.workload import Workload
 
@@ -121,7 +121,7 @@ def workload_of(shape: ModelShape, options: Mapping[str, Any]) -> Workload:
 
 def model_lines(page: Lines, shape: ModelShape, load: Workload) -> None:
     """Write what is being sized."""
-    from tracekit.report.units import count, significant
+    from tracekit.wording.numbers import count, significant
 
     active = shape.active_params / 1e9
     page.fields(

@@ -13,7 +13,7 @@ from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, hardware_t
 from tracekit.cli.sizing._load import hardware_option
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.energy import Efficiency, Energy
     from tracekit.sizing.tables import Table
 
@@ -152,7 +152,7 @@ def _times(table: Table) -> list[float]:
 
 
 def _write(page: Lines, found: Energy, cost: Efficiency, n_devices: int) -> None:
-    from tracekit.report.units import duration, significant
+    from tracekit.wording.numbers import duration, significant
 
     bound = found.source == "power limit"
     page.line(

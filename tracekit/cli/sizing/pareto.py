@@ -12,7 +12,7 @@ from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, hardware_t
 from tracekit.cli.sizing._load import hardware_option
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.pareto import Front
 
 __all__ = ["command"]
@@ -118,8 +118,8 @@ def _write(
     names: Sequence[str],
     columns: Mapping[str, Sequence[float | None]],
 ) -> None:
-    from tracekit.report.names import printable
-    from tracekit.report.units import NOT_MEASURED, significant
+    from tracekit.wording.names import printable
+    from tracekit.wording.numbers import NOT_MEASURED, significant
 
     ways = [f"{axis} ({'more' if more else 'less'})" for axis, more in found.axes.items()]
     page.line(f"Better is: {', '.join(ways)}", "bold")

@@ -10,7 +10,7 @@ import click
 from tracekit.cli.sizing._answer import Answer, check, deliver, output_options
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.quantisation import Split
 
 __all__ = ["command"]
@@ -62,7 +62,7 @@ def command(
 
 
 def _write(page: Lines, found: Split) -> None:
-    from tracekit.report.units import ratio, share
+    from tracekit.wording.numbers import ratio, share
 
     page.line(f"Speed-up {ratio(found.speedup)}", "bold")
     saved = 1 - found.bytes_ratio

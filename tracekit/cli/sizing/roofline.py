@@ -17,7 +17,7 @@ from tracekit.cli.sizing._load import (
 )
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.roofline import Phase
     from tracekit.sizing.workload import Assessment, Claim, Target
 
@@ -88,7 +88,7 @@ def command(model: str, gpu: str, **options: Any) -> None:
 
 
 def _peaks(page: Lines, found: Assessment) -> None:
-    from tracekit.report.units import rate, significant
+    from tracekit.wording.numbers import rate, significant
 
     source = {"user": "measured by you", "table": "published peak", "device": "device's own"}
     checked = "" if found.peak.verified else ", not checked against a primary source"
@@ -102,7 +102,7 @@ def _peaks(page: Lines, found: Assessment) -> None:
 
 
 def _phases(page: Lines, phases: tuple[Phase, ...]) -> None:
-    from tracekit.report.units import duration, significant, size
+    from tracekit.wording.numbers import duration, significant, size
 
     rows = []
     for phase in phases:
@@ -131,7 +131,7 @@ def _phases(page: Lines, phases: tuple[Phase, ...]) -> None:
 
 
 def _verdicts(page: Lines, found: Assessment, wanted: Target | None, said: Claim | None) -> None:
-    from tracekit.report.units import count, duration, rate, significant, size
+    from tracekit.wording.numbers import count, duration, rate, significant, size
 
     room = found.capacity
     fits = "fit" if room.fits else "do not fit"

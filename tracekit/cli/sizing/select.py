@@ -18,7 +18,7 @@ from tracekit.cli.sizing._load import (
 )
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.selection import Candidate, Constraint
 
 __all__ = ["command"]
@@ -149,7 +149,7 @@ def command(model: str, **options: Any) -> None:
 
 
 def _kept(page: Lines, found: list[Candidate]) -> None:
-    from tracekit.report.units import significant
+    from tracekit.wording.numbers import significant
 
     page.line()
     if not found:
@@ -182,7 +182,7 @@ def _rejected(page: Lines, found: list[Candidate]) -> None:
 
 
 def _reason(failed: Constraint) -> str:
-    from tracekit.report.units import duration, quantity
+    from tracekit.wording.numbers import duration, quantity
 
     def shown(value: float | None) -> str:
         if value is None:

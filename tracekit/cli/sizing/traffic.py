@@ -11,7 +11,7 @@ from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, hardware_t
 from tracekit.cli.sizing._load import hardware_option, model_of
 
 if TYPE_CHECKING:
-    from tracekit.report.lines import Lines
+    from tracekit.report.text import Lines
     from tracekit.sizing.traffic import Growth, StepTraffic
 
 __all__ = ["command"]
@@ -129,7 +129,7 @@ def _runs(path: Path) -> tuple[list[float], list[float]]:
 
 
 def _prediction(page: Lines, steps: tuple[StepTraffic, ...], gpu: str | None) -> None:
-    from tracekit.report.units import count, duration, size
+    from tracekit.wording.numbers import count, duration, size
 
     page.line("Sent by each rank in one step", "bold")
     rows = [
@@ -151,7 +151,7 @@ def _prediction(page: Lines, steps: tuple[StepTraffic, ...], gpu: str | None) ->
 
 
 def _growth(page: Lines, found: Growth) -> None:
-    from tracekit.report.units import significant
+    from tracekit.wording.numbers import significant
 
     page.line("Growth of measured traffic with tokens", "bold")
     pairs = [("Runs", f"{found.n}")]
