@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tracekit.sizing.matrix import Row
 from tracekit.sizing.pareto import Front
 from tracekit.sizing.slo import SloFit
 from tracekit.sizing.topology import Machine, path_classes
 from tracekit.sizing.workload import Assessment
 
-__all__ = ["heatmap", "pareto", "roofline", "slo", "topology"]
+__all__ = ["heatmap", "matrix", "pareto", "roofline", "slo", "topology"]
 
 
 def roofline(found: Assessment, axes: Any) -> None:
@@ -169,3 +170,17 @@ def heatmap(cells: Sequence[Mapping[str, Any]], axes: Any) -> None:
     axes.set_xlabel("session time [ms]")
     axes.grid(visible=False)
     axes.figure.colorbar(image, ax=axes, label="% of peak")
+
+
+def matrix(rows: Sequence[Row], axes: Any) -> None:
+    """Draw the memory activity of each row; rows without it have no bar.
+
+    Args:
+        rows: Rows of the matrix.
+        axes: Matplotlib axes.
+    """
+    known = [r for r in rows if r.cells["dram_frac"].value is not None]
+    labels = [f"{r.run}, {r.group}, GPU {r.gpu}" for r in known]
+    axes.barh(labels, [100 * (r.cells["dram_frac"].value or 0.0) for r in known], color="#0072B2")
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("DRAM read and write, % of peak")

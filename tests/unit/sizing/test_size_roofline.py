@@ -53,6 +53,17 @@ def test_a_configuration_by_file_or_folder(answered, tmp_path):
         assert found["workload"]["dtype"] == "fp16"
 
 
+def test_measured_beside_predicted(answered, said, fixture_path):
+    report = fixture_path("hf_dynamic_cache")
+    words = ("size", "roofline", "--model", "llama-3.2-1b", "--gpu", "H200", "--trace", report)
+    (one,) = answered(*words)["measured"]
+    assert one["step"]["group"] == "decode step=N"
+    assert one["beside"]["verdict"] == "slower"
+    code, out, _ = said(*words)
+    assert code == 0
+    assert "Measured beside the bound, per step and GPU" in out
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

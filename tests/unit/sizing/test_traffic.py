@@ -112,7 +112,30 @@ def test_the_command(said, answered, tmp_path):
     assert (tmp_path / "g.svg").exists()
 
 
+def test_what_reports_recorded(said, answered, fixture_path):
+    reports = [w for r in (0, 1) for w in ("--trace", fixture_path(f"tp_decode_rank{r}"))]
+    found = answered("size", "traffic", *reports)
+    assert {row["sent_bytes_per_step"] for row in found["recorded"]} == {8_388_608}
+    assert found["bandwidth"][0]["bus_gb_per_s"] == pytest.approx(33.44, abs=0.01)
+    code, out, _ = said("size", "traffic", *reports[:2])
+    assert code == 0
+    assert "Give the reports of all ranks." in out
+
+
+def test_rates_of_link_counters(answered, said, tmp_path):
+    path = tmp_path / "links.csv"
+    path.write_text("time_s,gpu,tx_kib\n0,0,1000000\n0.1,0,5000000\n0.2,0,7\n0,1,n/a\n1,1,5\n")
+    found = answered("size", "traffic", "--link-counters", path)["links"]
+    assert found[0]["median_bytes_per_s"] == pytest.approx(40.96e9, rel=1e-6)
+    assert (found[0]["n"], found[0]["n_lost"]) == (1, 1)
+    assert (found[1]["median_bytes_per_s"], found[1]["n_lost"]) == (None, 1)
+    path.write_text("time_s,x\n0,1\n")
+    code, _, error = said("size", "traffic", "--link-counters", path)
+    assert code == 3
+    assert "no column tx_kib or rx_kib" in error
+
+
 def test_nothing_to_work_out(said):
     code, _, error = said("size", "traffic", "--model", "llama-3-8b")
     assert code == 2
-    assert "give --model with --tp, or --runs FILE" in error
+    assert "give --model with --tp, --runs FILE" in error

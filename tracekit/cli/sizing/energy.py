@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tracekit.sizing.energy import Efficiency, Energy
     from tracekit.sizing.tables import Table
 
-__all__ = ["command"]
+__all__ = ["command", "measured"]
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _TIMES = ("time_s", "timestamp_s", "timestamp")
@@ -59,7 +59,7 @@ def command(samples: Path | None, **options: Any) -> None:
     if samples is None:
         each = {"bound": _bound(options)}
     else:
-        each, counter = _measured(samples)
+        each, counter = measured(samples)
     found = total(list(each.values()))
     cost = efficiency(
         found, tokens=options["tokens"], token_time_s=counter[0], token_count=counter[1]
@@ -87,10 +87,10 @@ def _bound(options: dict[str, Any]) -> Energy:
     return from_limit(device.tdp_w * options["gpus"], options["seconds"])
 
 
-def _measured(
+def measured(
     path: Path,
 ) -> tuple[dict[str, Energy], tuple[Sequence[float], Sequence[float]]]:
-    """Energy of each device, and the token counter if there is one."""
+    """Return the energy of each device, and the token counter if there is one."""
     from tracekit.errors import InputError
     from tracekit.sizing.energy import from_counter, from_power
     from tracekit.sizing.tables import read_csv

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.sizing._answer import Answer, check, deliver, hardware_table, output_options
+from tracekit.cli.sizing._answer import (
+    PATH,
+    Answer,
+    check,
+    deliver,
+    hardware_table,
+    output_options,
+)
 from tracekit.cli.sizing._load import (
     hardware_option,
     load_options,
@@ -18,6 +25,8 @@ from tracekit.cli.sizing._load import (
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
+    from tracekit.sizing.beside import Beside
+    from tracekit.sizing.measured.phases import MeasuredPhase
     from tracekit.sizing.roofline import Phase
     from tracekit.sizing.workload import Assessment, Claim, Target
 
@@ -37,6 +46,14 @@ _POSITIVE = click.FloatRange(min=0, min_open=True)
     help="Measured memory bandwidth in place of the published peak.",
 )
 @click.option("--target-ms", type=_POSITIVE, help="Wanted time per output token, milliseconds.")
+@click.option(
+    "--trace",
+    "reports",
+    metavar="REPORT",
+    type=PATH,
+    multiple=True,
+    help="Put the steps of this report beside the prediction; may be repeated, a rank each.",
+)
 @click.option("--claim", type=_POSITIVE, help="Claimed decode rate to check, tokens/s.")
 @hardware_option
 @output_options
@@ -50,7 +67,8 @@ def command(model: str, gpu: str, **options: Any) -> None:
     from tracekit.sizing.workload import assess, claim, target
 
     outputs: tuple[Path, ...] = options["outputs"]
-    check(outputs, [p for p in (Path(model), options["hardware"]) if p is not None])
+    given = [p for p in (Path(model), options["hardware"]) if p is not None]
+    check(outputs, [*given, *options["reports"]])
     devices = hardware_table(options["hardware"])
     shape, device = model_of(model, options), find(gpu, devices)
     load = workload_of(shape, options)
@@ -58,6 +76,7 @@ def command(model: str, gpu: str, **options: Any) -> None:
     wanted = (
         None if options["target_ms"] is None else target(found, options["target_ms"] / 1e3, devices)
     )
+    ran = _measured(options["reports"], found)
     said = None if options["claim"] is None else claim(found, options["claim"])
 
     def text(page: Lines) -> None:
@@ -66,6 +85,7 @@ def command(model: str, gpu: str, **options: Any) -> None:
         _peaks(page, found)
         _phases(page, (found.prefill, found.decode))
         _verdicts(page, found, wanted, said)
+        _comparison(page, ran)
 
     document = {
         "model": shape,
@@ -73,6 +93,7 @@ def command(model: str, gpu: str, **options: Any) -> None:
         "assessment": found,
         "target": wanted,
         "claim": said,
+        "measured": [{"step": one, "beside": other} for one, other in ran],
     }
     deliver(
         Answer(
@@ -85,6 +106,65 @@ def command(model: str, gpu: str, **options: Any) -> None:
         options["form"],
         outputs,
     )
+
+
+def _measured(
+    reports: tuple[Path, ...], found: Assessment
+) -> list[tuple[MeasuredPhase, Beside | None]]:
+    """Steps of the reports, with the comparison where their text names the phase."""
+    if not reports:
+        return []
+    from tracekit.opening import open_trace
+    from tracekit.sizing.beside import beside
+    from tracekit.sizing.measured.phases import phases
+
+    bounds = {"prefill": found.prefill, "decode": found.decode}
+    with open_trace(reports) as (trace, _):
+        steps = phases(trace)
+    return [
+        (
+            step,
+            None
+            if step.phase is None
+            else beside(
+                bounds[step.phase], step.time_s, step.dram_bytes, found.peak.gb_per_s * 1e9
+            ),
+        )
+        for step in steps
+    ]
+
+
+def _comparison(page: Lines, ran: list[tuple[MeasuredPhase, Beside | None]]) -> None:
+    from tracekit.wording.names import shorten
+    from tracekit.wording.numbers import count, duration, rate, ratio, size
+
+    if not ran:
+        return
+    page.line()
+    page.line("Measured beside the bound, per step and GPU", "bold")
+    rows = []
+    for step, other in ran:
+        moved = None if other is None else other.bytes_ratio
+        rows.append(
+            (
+                shorten(step.group, 40),
+                f"{step.gpu}",
+                count(step.n_steps),
+                duration(step.time_s * 1e9),
+                "unknown" if other is None else ratio(other.time_ratio),
+                "unknown" if step.dram_bytes is None else size(step.dram_bytes),
+                "unknown" if moved is None else ratio(moved),
+                "unknown" if step.dram_bytes_per_s is None else rate(step.dram_bytes_per_s),
+            )
+        )
+    heads = ("steps", "GPU", "n", "median time", "of bound", "bytes", "of bound", "bandwidth")
+    page.columns(heads, rows, (False, *(True,) * 7), indent=2)
+    for step, other in ran:
+        text = "the text of the steps names no phase (prefill, decode)"
+        if other is not None:
+            text = ": ".join((other.verdict, "; ".join(other.reasons))).removesuffix(": ")
+        missing = "".join(f"; {one}" for one in step.missing)
+        page.bullet(f"GPU {step.gpu}, {shorten(step.group, 40)}: {text}{missing}", indent=2)
 
 
 def _peaks(page: Lines, found: Assessment) -> None:

@@ -9,6 +9,7 @@ import click
 
 from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, hardware_table, output_options
 from tracekit.cli.sizing._load import hardware_option, model_of
+from tracekit.cli.sizing._recorded import links, recorded, write_links, write_recorded
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
@@ -41,35 +42,65 @@ _COUNT = click.IntRange(min=1)
     type=PATH,
     help="Measured runs as CSV: tokens (or batch and seq) and bytes or bytes_per_s.",
 )
+@click.option(
+    "--trace",
+    "reports",
+    metavar="REPORT",
+    type=PATH,
+    multiple=True,
+    help="Sizes and bandwidth that this report recorded; may be repeated, a rank each.",
+)
+@click.option(
+    "--link-counters",
+    metavar="FILE",
+    type=PATH,
+    help="Link counters as CSV: time_s, tx_kib, rx_kib, and gpu where there are several.",
+)
 @hardware_option
 @output_options
 def command(model: str | None, tp: int | None, **options: Any) -> None:
     """Show what each rank sends for all-reduces, and whether measured traffic grows linearly.
 
-    Give a model with --tp for the prediction, --runs for measured growth, or both.
+    Give a model with --tp for the prediction, --runs for measured growth, --trace for what a report
+    recorded, --link-counters for the rates of a link; or several of them.
     """
     from tracekit.errors import UsageError
     from tracekit.sizing.traffic import growth
 
     outputs: tuple[Path, ...] = options["outputs"]
-    check(outputs, [p for p in (options["runs"], options["hardware"]) if p is not None])
-    if (model is None) != (tp is None) or (model is None and options["runs"] is None):
+    files = [options[name] for name in ("runs", "link_counters", "hardware")]
+    check(outputs, [p for p in (*files, *options["reports"]) if p is not None])
+    measured = any((options["runs"], options["link_counters"], options["reports"]))
+    if (model is None) != (tp is None) or (model is None and not measured):
         message = "nothing to work out"
-        raise UsageError(message, hint="give --model with --tp, or --runs FILE")
+        hint = "give --model with --tp, --runs FILE, --trace REPORT or --link-counters FILE"
+        raise UsageError(message, hint=hint)
     steps = () if model is None or tp is None else _predicted(model, tp, options)
     runs = None if options["runs"] is None else _runs(options["runs"])
     found = None if runs is None else growth(*runs)
+    moved, rates = recorded(options["reports"], steps), links(options["link_counters"])
 
     def text(page: Lines) -> None:
         if steps:
             _prediction(page, steps, options["gpu"])
         if found is not None:
             _growth(page, found)
+        if options["reports"]:
+            write_recorded(page, *moved)
+        write_links(page, rates)
 
     deliver(
         Answer(
             verb="size traffic",
-            document={"model": model, "tp": tp, "predicted": steps, "growth": found},
+            document={
+                "model": model,
+                "tp": tp,
+                "predicted": steps,
+                "growth": found,
+                "recorded": moved[0],
+                "bandwidth": moved[1],
+                "links": rates,
+            },
             write=text,
             plot=None if runs is None else lambda axes: _draw(runs, axes),
             title="All-reduce traffic over tokens",
