@@ -8,12 +8,12 @@ from contextlib import ExitStack
 import pytest
 
 from tracekit.opening import open_trace
-from tracekit.sizing.beside import beside
+from tracekit.sizing.bounds.beside import beside
+from tracekit.sizing.bounds.roofline import Setting, decode
+from tracekit.sizing.bounds.traffic import step_traffic
 from tracekit.sizing.measured.bandwidth import bus_bandwidths, step_traffic_of
 from tracekit.sizing.measured.phases import phases
 from tracekit.sizing.models import AttentionLayers, ModelShape, parse_config
-from tracekit.sizing.roofline import Setting, decode
-from tracekit.sizing.traffic import step_traffic
 
 H200_BYTES_PER_S = 4_814_304_000_000
 BF16 = {"weight_bytes_per_value": 2, "cache_bytes_per_value": 2}

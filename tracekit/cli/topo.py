@@ -11,7 +11,7 @@ from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, output_opt
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.topology import Finding, Machine, Rank
+    from tracekit.sizing.machines.topology import Finding, Machine, Rank
 
 __all__ = ["command"]
 
@@ -45,12 +45,13 @@ def command(
 
     Reads the running machine, or what was saved of another one with --matrix.
     """
-    from tracekit.sizing import figures, topology
+    from tracekit.sizing import figures
+    from tracekit.sizing.machines import topology
 
     check(outputs, [p for p in (matrix, gpus, ranks) if p is not None])
     machine, seen = _live() if matrix is None else _saved(matrix, gpus, sysfs)
     if ranks is not None:
-        from tracekit.sizing.machine import ranks_of
+        from tracekit.sizing.machines.sources import ranks_of
 
         seen = ranks_of(ranks)
     found = topology.findings(machine, seen)
@@ -81,8 +82,8 @@ def command(
 
 
 def _live() -> tuple[Machine, list[Rank]]:
-    from tracekit.sizing import machine as source
-    from tracekit.sizing.topology import parse_matrix, with_nodes
+    from tracekit.sizing.machines import sources as source
+    from tracekit.sizing.machines.topology import parse_matrix, with_nodes
 
     buses = source.bus_ids(source.smi(["--query-gpu=index,pci.bus_id", "--format=csv,noheader"]))
     found = parse_matrix(source.smi(["topo", "-m"]))
@@ -94,8 +95,8 @@ def _live() -> tuple[Machine, list[Rank]]:
 
 def _saved(matrix: Path, gpus: Path | None, sysfs: Path | None) -> tuple[Machine, list[Rank]]:
     from tracekit.errors import InputError, UsageError
-    from tracekit.sizing import machine as source
-    from tracekit.sizing.topology import parse_matrix, with_nodes
+    from tracekit.sizing.machines import sources as source
+    from tracekit.sizing.machines.topology import parse_matrix, with_nodes
 
     if (gpus is None) != (sysfs is None):
         message = "--gpus and --sysfs go together"

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tracekit.sizing.matrix import Row
-from tracekit.sizing.pareto import Front
+from tracekit.sizing.bounds.workload import Assessment
+from tracekit.sizing.choice.pareto import Front
+from tracekit.sizing.machines.topology import Machine, path_classes
+from tracekit.sizing.runs.matrix import Row
 from tracekit.sizing.slo import SloFit
-from tracekit.sizing.topology import Machine, path_classes
-from tracekit.sizing.workload import Assessment
 
 __all__ = ["heatmap", "matrix", "pareto", "roofline", "slo", "topology"]
 

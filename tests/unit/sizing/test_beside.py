@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import Export
-from tracekit.sizing.beside import beside
+from tracekit.sizing.bounds.beside import beside
+from tracekit.sizing.bounds.roofline import Setting, decode, prefill
 from tracekit.sizing.measured.phases import phases
 from tracekit.sizing.models import known_shape
-from tracekit.sizing.roofline import Setting, decode, prefill
 
 SETTING = Setting(
     weight_bytes_per_value=2, cache_bytes_per_value=2, dram_bytes_per_s=4e12, flop_per_s=1e15

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.errors import InputError
-from tracekit.sizing.energy import efficiency, from_counter, from_limit, from_power, total
+from tracekit.sizing.runs.energy import efficiency, from_counter, from_limit, from_power, total
 
 
 def test_e1_tokens_a_joule_from_a_counter():

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tests.builders import Export
 from tracekit.errors import InputError
-from tracekit.sizing.links import counter_rates, drop_frac
 from tracekit.sizing.measured.copies import tenants
 from tracekit.sizing.measured.heatmap import heatmap
+from tracekit.sizing.runs.links import counter_rates, drop_frac
 
 READ = "DRAM Read Bandwidth [Throughput %]"
 WRITE = "DRAM Write Bandwidth [Throughput %]"

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.errors import InputError
-from tracekit.sizing.matrix import COLUMNS, About, Seen, as_table, row
-from tracekit.sizing.stability import confidence, percentile, stability
+from tracekit.sizing.runs.matrix import COLUMNS, About, Seen, as_table, row
+from tracekit.sizing.runs.stability import confidence, percentile, stability
 
 SEEN = Seen(n_steps=40, p50_s=0.01, p99_s=0.02, dram_frac=0.8, coverage_frac=0.9)
 ABOUT = About(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.model.hardware import HARDWARE
-from tracekit.sizing.pareto import front
+from tracekit.sizing.choice.pareto import front
 
 USUAL = {"bw": True, "compute": True, "power": False}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracekit.errors import InputError
-from tracekit.sizing.quantisation import split
+from tracekit.sizing.runs.quantisation import split
 
 BEFORE, AFTER = (34.2, 0.78), (58.7, 0.92)
 

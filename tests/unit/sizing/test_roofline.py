@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tracekit.errors import UsageError
 from tracekit.model.hardware import HARDWARE, find
-from tracekit.sizing.models import AttentionLayers, ModelShape, known_shape
-from tracekit.sizing.precision import compute_rate, default_compute
-from tracekit.sizing.roofline import (
+from tracekit.sizing.bounds.precision import compute_rate, default_compute
+from tracekit.sizing.bounds.roofline import (
     Setting,
     balance_batch,
     bandwidth_needed,
@@ -21,7 +20,8 @@ from tracekit.sizing.roofline import (
     prefill,
     token_rate_bound,
 )
-from tracekit.sizing.workload import Workload, assess, claim, target
+from tracekit.sizing.bounds.workload import Workload, assess, claim, target
+from tracekit.sizing.models import AttentionLayers, ModelShape, known_shape
 
 EXACT = 1e-6
 H100 = Setting(

@@ -8,9 +8,9 @@ import pytest
 
 from tracekit.errors import UsageError
 from tracekit.model.hardware import HARDWARE, find
+from tracekit.sizing.bounds.workload import Workload
+from tracekit.sizing.choice.selection import Objectives, select
 from tracekit.sizing.models import known_shape
-from tracekit.sizing.selection import Objectives, select
-from tracekit.sizing.workload import Workload
 
 SHAPE = known_shape("llama-3-70b")
 LOAD = Workload(batch=16, context_tokens=4096, prompt_tokens=4096)

@@ -6,8 +6,8 @@ import pytest
 
 from tracekit.errors import InputError
 from tracekit.model.finding import Level
-from tracekit.sizing import machine as source
-from tracekit.sizing.topology import (
+from tracekit.sizing.machines import sources as source
+from tracekit.sizing.machines.topology import (
     Machine,
     Placement,
     Rank,

@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 
 from tracekit.errors import InputError
+from tracekit.sizing.bounds.traffic import all_reduce_bytes, growth, step_traffic
 from tracekit.sizing.models import known_shape
 from tracekit.sizing.student import t_quantile
-from tracekit.sizing.traffic import all_reduce_bytes, growth, step_traffic
 
 LLAMA_70B = known_shape("llama-3-70b")
 

@@ -12,8 +12,8 @@ from tracekit.cli.sizing._answer import PATH, text_of
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
+    from tracekit.sizing.bounds.workload import Workload
     from tracekit.sizing.models import ModelShape
-    from tracekit.sizing.workload import Workload
 
 __all__ = ["hardware_option", "load_options", "model_lines", "model_of", "workload_of"]
 
@@ -103,8 +103,8 @@ def model_of(given: str, options: Mapping[str, Any]) -> ModelShape:
 
 def workload_of(shape: ModelShape, options: Mapping[str, Any]) -> Workload:
     """Return the workload that the options describe, with the model's own formats as defaults."""
-    from tracekit.sizing.precision import default_compute
-    from tracekit.sizing.workload import Workload
+    from tracekit.sizing.bounds.precision import default_compute
+    from tracekit.sizing.bounds.workload import Workload
 
     dtype = options["dtype"] or shape.weight_dtype or "bf16"
     return Workload(

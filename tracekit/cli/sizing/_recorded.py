@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.traffic import StepTraffic
+    from tracekit.sizing.bounds.traffic import StepTraffic
 
 __all__ = ["links", "recorded", "write_links", "write_recorded"]
 
@@ -38,7 +38,7 @@ def links(path: Path | None) -> Rows:
     import numpy as np
 
     from tracekit.errors import InputError
-    from tracekit.sizing.links import counter_rates
+    from tracekit.sizing.runs.links import counter_rates
     from tracekit.sizing.tables import read_csv
 
     table = read_csv(path)

@@ -14,7 +14,7 @@ from tracekit.cli.sizing._load import hardware_option
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.energy import Efficiency, Energy
+    from tracekit.sizing.runs.energy import Efficiency, Energy
     from tracekit.sizing.tables import Table
 
 __all__ = ["command", "measured"]
@@ -48,7 +48,7 @@ def command(samples: Path | None, **options: Any) -> None:
     counter of generated tokens.
     """
     from tracekit.errors import UsageError
-    from tracekit.sizing.energy import efficiency, total
+    from tracekit.sizing.runs.energy import efficiency, total
 
     outputs: tuple[Path, ...] = options["outputs"]
     check(outputs, [p for p in (samples, options["hardware"]) if p is not None])
@@ -78,7 +78,7 @@ def command(samples: Path | None, **options: Any) -> None:
 def _bound(options: dict[str, Any]) -> Energy:
     from tracekit.errors import UsageError
     from tracekit.model.hardware import find
-    from tracekit.sizing.energy import from_limit
+    from tracekit.sizing.runs.energy import from_limit
 
     if options["seconds"] is None:
         message = "a power limit needs a time"
@@ -92,7 +92,7 @@ def measured(
 ) -> tuple[dict[str, Energy], tuple[Sequence[float], Sequence[float]]]:
     """Return the energy of each device, and the token counter if there is one."""
     from tracekit.errors import InputError
-    from tracekit.sizing.energy import from_counter, from_power
+    from tracekit.sizing.runs.energy import from_counter, from_power
     from tracekit.sizing.tables import read_csv
 
     table = read_csv(path)

@@ -14,8 +14,8 @@ from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, output_opt
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.matrix import About, Row
-    from tracekit.sizing.stability import Stability
+    from tracekit.sizing.runs.matrix import About, Row
+    from tracekit.sizing.runs.stability import Stability
 
 __all__ = ["command"]
 
@@ -53,7 +53,7 @@ def command(
     """
     from tracekit.errors import UsageError
     from tracekit.sizing import figures
-    from tracekit.sizing.matrix import as_table
+    from tracekit.sizing.runs.matrix import as_table
 
     check(outputs, [*runs, *requests, *([about_file] if about_file else [])])
     if not runs and not requests:
@@ -96,8 +96,8 @@ def _about(path: Path) -> dict[str, dict[str, str]]:
 
 def _rows(run: Path, given: dict[str, str], about_file: Path | None) -> list[Row]:
     from tracekit.opening import open_trace
-    from tracekit.sizing.matrix import Seen, row
     from tracekit.sizing.measured.phases import phases
+    from tracekit.sizing.runs.matrix import Seen, row
 
     with open_trace([run]) as (trace, _):
         steps = phases(trace)
@@ -123,8 +123,8 @@ def _rows(run: Path, given: dict[str, str], about_file: Path | None) -> list[Row
 def _known(given: dict[str, str], phase: str | None, about_file: Path | None) -> About:
     """What `given` says of steps of a phase; FLOPs and tokens only where the phase is known."""
     from tracekit.cli.sizing._load import model_of
-    from tracekit.sizing.matrix import About
-    from tracekit.sizing.roofline import Setting, decode, prefill
+    from tracekit.sizing.bounds.roofline import Setting, decode, prefill
+    from tracekit.sizing.runs.matrix import About
 
     numbers = {name: _count(given, name) for name in ("batch", "context", "tp")}
     batch, context, tp = numbers["batch"], numbers["context"], numbers["tp"] or 1
@@ -182,7 +182,7 @@ def _power(name: str, about_file: Path | None) -> tuple[float | None, int]:
 
 def _stability(path: Path) -> Stability:
     from tracekit.errors import InputError
-    from tracekit.sizing.stability import stability
+    from tracekit.sizing.runs.stability import stability
     from tracekit.sizing.tables import read_csv
 
     table = read_csv(path)

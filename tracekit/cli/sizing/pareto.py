@@ -13,7 +13,7 @@ from tracekit.cli.sizing._load import hardware_option
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.pareto import Front
+    from tracekit.sizing.choice.pareto import Front
 
 __all__ = ["command"]
 
@@ -51,7 +51,8 @@ def command(
     Being undominated makes a device worth a look; it does not say that one advantage makes up for
     another.
     """
-    from tracekit.sizing import figures, pareto
+    from tracekit.sizing import figures
+    from tracekit.sizing.choice import pareto
 
     check(outputs, [p for p in (table, hardware) if p is not None])
     names, columns = _devices(hardware) if table is None else _rows(table)

@@ -11,7 +11,7 @@ from tracekit.cli.sizing._answer import Answer, check, deliver, output_options
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.quantisation import Split
+    from tracekit.sizing.runs.quantisation import Split
 
 __all__ = ["command"]
 
@@ -42,8 +42,8 @@ def command(
 
     Both runs must be on the same device with the same load; rates are requests/s or tokens/s.
     """
-    from tracekit.sizing.precision import bytes_per_value
-    from tracekit.sizing.quantisation import split
+    from tracekit.sizing.bounds.precision import bytes_per_value
+    from tracekit.sizing.runs.quantisation import split
 
     check(outputs)
     ratio = None

@@ -25,10 +25,10 @@ from tracekit.cli.sizing._load import (
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.beside import Beside
+    from tracekit.sizing.bounds.beside import Beside
+    from tracekit.sizing.bounds.roofline import Phase
+    from tracekit.sizing.bounds.workload import Assessment, Claim, Target
     from tracekit.sizing.measured.phases import MeasuredPhase
-    from tracekit.sizing.roofline import Phase
-    from tracekit.sizing.workload import Assessment, Claim, Target
 
 __all__ = ["command"]
 
@@ -64,7 +64,7 @@ def command(model: str, gpu: str, **options: Any) -> None:
     """
     from tracekit.model.hardware import find
     from tracekit.sizing import figures
-    from tracekit.sizing.workload import assess, claim, target
+    from tracekit.sizing.bounds.workload import assess, claim, target
 
     outputs: tuple[Path, ...] = options["outputs"]
     given = [p for p in (Path(model), options["hardware"]) if p is not None]
@@ -115,7 +115,7 @@ def _measured(
     if not reports:
         return []
     from tracekit.opening import open_trace
-    from tracekit.sizing.beside import beside
+    from tracekit.sizing.bounds.beside import beside
     from tracekit.sizing.measured.phases import phases
 
     bounds = {"prefill": found.prefill, "decode": found.decode}

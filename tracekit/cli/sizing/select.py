@@ -19,7 +19,7 @@ from tracekit.cli.sizing._load import (
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.selection import Candidate, Constraint
+    from tracekit.sizing.choice.selection import Candidate, Constraint
 
 __all__ = ["command"]
 
@@ -99,7 +99,7 @@ def command(model: str, **options: Any) -> None:
     A bound rules out for certain and never rules in: what it allows is `possible` until measured.
     """
     from tracekit.model.hardware import find
-    from tracekit.sizing.selection import Objectives, select
+    from tracekit.sizing.choice.selection import Objectives, select
 
     outputs: tuple[Path, ...] = options["outputs"]
     check(outputs, [p for p in (Path(model), options["hardware"]) if p is not None])

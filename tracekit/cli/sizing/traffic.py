@@ -13,7 +13,7 @@ from tracekit.cli.sizing._recorded import links, recorded, write_links, write_re
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
-    from tracekit.sizing.traffic import Growth, StepTraffic
+    from tracekit.sizing.bounds.traffic import Growth, StepTraffic
 
 __all__ = ["command"]
 
@@ -65,7 +65,7 @@ def command(model: str | None, tp: int | None, **options: Any) -> None:
     recorded, --link-counters for the rates of a link; or several of them.
     """
     from tracekit.errors import UsageError
-    from tracekit.sizing.traffic import growth
+    from tracekit.sizing.bounds.traffic import growth
 
     outputs: tuple[Path, ...] = options["outputs"]
     files = [options[name] for name in ("runs", "link_counters", "hardware")]
@@ -112,8 +112,8 @@ def command(model: str | None, tp: int | None, **options: Any) -> None:
 
 def _predicted(model: str, tp: int, options: dict[str, Any]) -> tuple[StepTraffic, ...]:
     from tracekit.model.hardware import find
-    from tracekit.sizing.precision import bytes_per_value
-    from tracekit.sizing.traffic import step_traffic
+    from tracekit.sizing.bounds.precision import bytes_per_value
+    from tracekit.sizing.bounds.traffic import step_traffic
 
     shape = model_of(model, {})
     link = None

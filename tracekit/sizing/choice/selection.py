@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from tracekit.errors import UsageError
 from tracekit.model.hardware import Hardware
+from tracekit.sizing.bounds.workload import Assessment, Workload, assess
 from tracekit.sizing.models import ModelShape
-from tracekit.sizing.workload import Assessment, Workload, assess
 
 __all__ = ["RANKINGS", "Candidate", "Constraint", "Objectives", "select"]
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tracekit.errors import InputError
+from tracekit.sizing.machines.topology import Rank, parse_cpus
 from tracekit.sizing.tables import read_csv
-from tracekit.sizing.topology import Rank, parse_cpus
 
 __all__ = ["bus_ids", "nodes", "numa_of", "processes", "ranks_of", "saved_bus_ids", "smi"]
 

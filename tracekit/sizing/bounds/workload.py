@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tracekit.errors import UsageError
 from tracekit.model.hardware import Hardware, PeakBandwidth, peak_bandwidth
-from tracekit.sizing import roofline
+from tracekit.sizing.bounds import roofline
+from tracekit.sizing.bounds.precision import bytes_per_value, compute_rate
+from tracekit.sizing.bounds.roofline import Phase
 from tracekit.sizing.models import ModelShape
-from tracekit.sizing.precision import bytes_per_value, compute_rate
-from tracekit.sizing.roofline import Phase
 from tracekit.sizing.unknown import Missing
 
 __all__ = ["Assessment", "Capacity", "Claim", "Target", "Workload", "assess", "claim", "target"]

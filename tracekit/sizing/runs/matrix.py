@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tracekit.sizing.stability import confidence
+from tracekit.sizing.runs.stability import confidence
 from tracekit.sizing.unknown import Missing
 
 __all__ = ["COLUMNS", "About", "Cell", "Row", "Seen", "as_table", "row"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracekit.sizing.roofline import Phase
+from tracekit.sizing.bounds.roofline import Phase
 
 __all__ = ["CLOSE_FRAC", "Beside", "beside"]
 
