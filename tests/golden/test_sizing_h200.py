@@ -115,6 +115,7 @@ def test_tensor_parallel_decode_is_slower_by_launch_gaps_and_waiting(measured):
     bound = decode(SHARDED, [2048] * 32, setting(tp=2), writes=False)
     found = beside(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
     assert found.time_ratio == pytest.approx(4.02, abs=0.01)
+    assert found.bandwidth_frac == pytest.approx(0.258, abs=0.001)
     assert found.verdict == "slower"
 
 
@@ -152,6 +153,7 @@ def test_a_step_that_is_mostly_idle(measured):
     bound = decode(shape, [66], setting())
     found = beside(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
     assert bound.weight_bytes == 2 * (shape.n_params - 32000 * 2048)
+    assert bound.bytes == pytest.approx(311.8e6, rel=0.001)
     assert found.verdict == "slower"
     assert found.time_ratio == pytest.approx(57.3, abs=0.1)
     assert found.bytes_ratio == pytest.approx(1.492, abs=0.001)

@@ -46,14 +46,12 @@ def command(
     Reads the running machine, or what was saved of another one with --matrix.
     """
     from tracekit.sizing import figures
-    from tracekit.sizing.machines import topology
+    from tracekit.sizing.machines import sources, topology
 
     check(outputs, [p for p in (matrix, gpus, ranks) if p is not None])
     machine, seen = _live() if matrix is None else _saved(matrix, gpus, sysfs)
     if ranks is not None:
-        from tracekit.sizing.machines.sources import ranks_of
-
-        seen = ranks_of(ranks)
+        seen = sources.ranks_of(ranks)
     found = topology.findings(machine, seen)
     classes = topology.path_classes(machine, list(machine.gpus))
 
@@ -62,16 +60,16 @@ def command(
         _places(page, machine)
         _paths(page, classes)
 
+    document: dict[str, Any] = {
+        "gpus": [*machine.gpus.values()],
+        "paths": classes,
+        "nodes": machine.nodes,
+    }
+    document |= {"ranks": seen, "findings": found}
     deliver(
         Answer(
             verb="topo",
-            document={
-                "gpus": list(machine.gpus.values()),
-                "paths": {name: [list(pair) for pair in pairs] for name, pairs in classes.items()},
-                "nodes": machine.nodes,
-                "ranks": seen,
-                "findings": found,
-            },
+            document=document,
             write=text,
             plot=lambda axes: figures.topology(machine, axes),
             title="Paths between GPUs",

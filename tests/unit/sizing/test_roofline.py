@@ -163,6 +163,18 @@ def test_four_bit_weights_are_multiplied_as_fp16(weights, computed):
     assert default_compute(weights) == computed
 
 
+def test_experts_move_the_balance():
+    load = Workload(dtype="fp8", compute_dtype="fp8")
+    shape = known_shape("deepseek-v3")
+    found = assess(shape, find("H200"), load).balance_batch
+    dense = 1978.9e12 / 4800e9 / 2
+    weights = shape.n_params - shape.lookup_params
+    assert found == pytest.approx(dense * weights / shape.active_params)
+    at = replace(H100, weight_bytes_per_value=1, dram_bytes_per_s=4800e9, flop_per_s=1978.9e12)
+    step = decode(shape, [0] * round(found), at, writes=False)
+    assert step.memory_s == pytest.approx(step.compute_s, rel=0.01)
+
+
 def test_capacity():
     load = Workload(batch=200, context_tokens=4096)
     found = assess(known_shape("llama-3-8b"), find("H100"), load).capacity

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.sizing._answer import PATH, text_of
+from tracekit.cli.sizing._answer import PATH, check, text_of
 
 if TYPE_CHECKING:
     from tracekit.report.text import Lines
     from tracekit.sizing.bounds.workload import Workload
     from tracekit.sizing.models import ModelShape
 
-__all__ = ["hardware_option", "load_options", "model_lines", "model_of", "workload_of"]
+__all__ = [
+    "check_inputs",
+    "hardware_option",
+    "load_options",
+    "model_lines",
+    "model_of",
+    "workload_of",
+]
 
 _FORMATS = ("fp32", "bf16", "fp16", "fp8", "int8", "int4", "fp4")
 _COMPUTED = ("bf16", "fp16", "fp8", "int8", "int4", "fp4")
@@ -75,6 +82,16 @@ def hardware_option(function: Callable[..., Any]) -> Callable[..., Any]:
     )(function)
 
 
+def check_inputs(model: str, options: Mapping[str, Any]) -> None:
+    """Refuse outputs that cannot be written or would overwrite a file that is read.
+
+    Raises:
+        UsageError: There is one.
+    """
+    given = [Path(model), options["hardware"], *options.get("reports", ())]
+    check(options["outputs"], [path for path in given if path is not None])
+
+
 def model_of(given: str, options: Mapping[str, Any]) -> ModelShape:
     """Return the shape of a built-in model, a ``config.json`` or a folder that holds one.
 
@@ -84,7 +101,7 @@ def model_of(given: str, options: Mapping[str, Any]) -> ModelShape:
     """
     from dataclasses import replace
 
-    from tracekit.errors import InputError
+    from tracekit.errors import InputError, UsageError
     from tracekit.sizing.models import known_shape, parse_config
 
     path = Path(given)
@@ -98,6 +115,9 @@ def model_of(given: str, options: Mapping[str, Any]) -> ModelShape:
         shape = known_shape(given)
     if (params := options.get("params")) is not None:
         shape = replace(shape, n_params=int(params))
+    if shape.active_params <= 0:
+        message = f"--params {params:g} is less than the embedding and the idle experts hold"
+        raise UsageError(message)
     return shape
 
 

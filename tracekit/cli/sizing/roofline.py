@@ -10,12 +10,12 @@ import click
 from tracekit.cli.sizing._answer import (
     PATH,
     Answer,
-    check,
     deliver,
     hardware_table,
     output_options,
 )
 from tracekit.cli.sizing._load import (
+    check_inputs,
     hardware_option,
     load_options,
     model_lines,
@@ -67,17 +67,15 @@ def command(model: str, gpu: str, **options: Any) -> None:
     from tracekit.sizing.bounds.workload import assess, claim, target
 
     outputs: tuple[Path, ...] = options["outputs"]
-    given = [p for p in (Path(model), options["hardware"]) if p is not None]
-    check(outputs, [*given, *options["reports"]])
+    check_inputs(model, options)
     devices = hardware_table(options["hardware"])
     shape, device = model_of(model, options), find(gpu, devices)
     load = workload_of(shape, options)
     found = assess(shape, device, load, achievable_gb_per_s=options["achievable_bw"])
-    wanted = (
-        None if options["target_ms"] is None else target(found, options["target_ms"] / 1e3, devices)
-    )
+    target_ms, claimed = options["target_ms"], options["claim"]
+    wanted = None if target_ms is None else target(found, target_ms / 1e3, devices)
+    said = None if claimed is None else claim(found, claimed)
     ran = _measured(options["reports"], found)
-    said = None if options["claim"] is None else claim(found, options["claim"])
 
     def text(page: Lines) -> None:
         page.line(f"{shape.name} on {found.device}", "bold")
@@ -87,14 +85,9 @@ def command(model: str, gpu: str, **options: Any) -> None:
         _verdicts(page, found, wanted, said)
         _comparison(page, ran)
 
-    document = {
-        "model": shape,
-        "workload": load,
-        "assessment": found,
-        "target": wanted,
-        "claim": said,
-        "measured": [{"step": one, "beside": other} for one, other in ran],
-    }
+    document: dict[str, Any] = {"model": shape, "workload": load, "assessment": found}
+    document |= {"target": wanted, "claim": said}
+    document["measured"] = [{"step": one, "beside": other} for one, other in ran]
     deliver(
         Answer(
             verb="size roofline",

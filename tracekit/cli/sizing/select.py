@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli.sizing._answer import Answer, check, deliver, hardware_table, output_options
+from tracekit.cli.sizing._answer import Answer, deliver, hardware_table, output_options
 from tracekit.cli.sizing._load import (
+    check_inputs,
     hardware_option,
     load_options,
     model_lines,
@@ -18,8 +20,9 @@ from tracekit.cli.sizing._load import (
 )
 
 if TYPE_CHECKING:
+    from tracekit.model.hardware import Hardware
     from tracekit.report.text import Lines
-    from tracekit.sizing.choice.selection import Candidate, Constraint
+    from tracekit.sizing.choice.selection import Candidate, Constraint, Objectives
 
 __all__ = ["command"]
 
@@ -98,32 +101,16 @@ def command(model: str, **options: Any) -> None:
 
     A bound rules out for certain and never rules in: what it allows is `possible` until measured.
     """
-    from tracekit.model.hardware import find
-    from tracekit.sizing.choice.selection import Objectives, select
+    from tracekit.sizing.choice.selection import select
 
     outputs: tuple[Path, ...] = options["outputs"]
-    check(outputs, [p for p in (Path(model), options["hardware"]) if p is not None])
+    check_inputs(model, options)
     devices = hardware_table(options["hardware"])
     shape = model_of(model, options)
     load = workload_of(shape, options)
-    limits = dict(options["slos"])
-    wanted = Objectives(
-        tpot_s=limits.get("tpot"),
-        ttft_s=limits.get("ttft"),
-        p99_s=limits.get("p99"),
-        output_tokens=options["output_tokens"],
-        max_w=options["max_watts"],
-        max_usd_per_hour=options["max_usd_per_hour"],
-        measured_p99_s={find(g, devices).key: s for g, s in options["measured"]},
-    )
-    found = select(
-        shape,
-        devices,
-        load,
-        wanted,
-        max_gpus=options["max_gpus"],
-        rank_by=options["rank_by"],
-    )
+    wanted = _objectives(options, devices)
+    order, most = options["rank_by"], options["max_gpus"]
+    found = select(shape, devices, load, wanted, max_gpus=most, rank_by=order)
 
     def text(page: Lines) -> None:
         page.line(f"GPUs for {shape.name}", "bold")
@@ -138,13 +125,29 @@ def command(model: str, **options: Any) -> None:
                 "model": shape,
                 "workload": load,
                 "objectives": wanted,
-                "rank_by": options["rank_by"],
+                "rank_by": order,
                 "candidates": found,
             },
             write=text,
         ),
         options["form"],
         outputs,
+    )
+
+
+def _objectives(options: Mapping[str, Any], devices: Sequence[Hardware]) -> Objectives:
+    from tracekit.model.hardware import find
+    from tracekit.sizing.choice.selection import Objectives
+
+    limits = dict(options["slos"])
+    return Objectives(
+        tpot_s=limits.get("tpot"),
+        ttft_s=limits.get("ttft"),
+        p99_s=limits.get("p99"),
+        output_tokens=options["output_tokens"],
+        max_w=options["max_watts"],
+        max_usd_per_hour=options["max_usd_per_hour"],
+        measured_p99_s={find(gpu, devices).key: s for gpu, s in options["measured"]},
     )
 
 

@@ -64,17 +64,9 @@ def command(model: str | None, tp: int | None, **options: Any) -> None:
     Give a model with --tp for the prediction, --runs for measured growth, --trace for what a report
     recorded, --link-counters for the rates of a link; or several of them.
     """
-    from tracekit.errors import UsageError
     from tracekit.sizing.bounds.traffic import growth
 
-    outputs: tuple[Path, ...] = options["outputs"]
-    files = [options[name] for name in ("runs", "link_counters", "hardware")]
-    check(outputs, [p for p in (*files, *options["reports"]) if p is not None])
-    measured = any((options["runs"], options["link_counters"], options["reports"]))
-    if (model is None) != (tp is None) or (model is None and not measured):
-        message = "nothing to work out"
-        hint = "give --model with --tp, --runs FILE, --trace REPORT or --link-counters FILE"
-        raise UsageError(message, hint=hint)
+    _check(model, tp, options)
     steps = () if model is None or tp is None else _predicted(model, tp, options)
     runs = None if options["runs"] is None else _runs(options["runs"])
     found = None if runs is None else growth(*runs)
@@ -106,8 +98,21 @@ def command(model: str | None, tp: int | None, **options: Any) -> None:
             title="All-reduce traffic over tokens",
         ),
         options["form"],
-        outputs,
+        options["outputs"],
     )
+
+
+def _check(model: str | None, tp: int | None, options: dict[str, Any]) -> None:
+    """Refuse options that leave nothing to work out, and outputs that cannot be written."""
+    from tracekit.errors import UsageError
+
+    files = [options[name] for name in ("runs", "link_counters", "hardware")]
+    check(options["outputs"], [p for p in (*files, *options["reports"]) if p is not None])
+    measured = any((options["runs"], options["link_counters"], options["reports"]))
+    if (model is None) != (tp is None) or (model is None and not measured):
+        message = "nothing to work out"
+        hint = "give --model with --tp, --runs FILE, --trace REPORT or --link-counters FILE"
+        raise UsageError(message, hint=hint)
 
 
 def _predicted(model: str, tp: int, options: dict[str, Any]) -> tuple[StepTraffic, ...]:

@@ -156,7 +156,9 @@ def assess(
         needs = f"the {load.compute_dtype} rate of {device.key}; give it with --hardware FILE"
         missing.append(Missing("compute time", needs))
     else:
-        balance = roofline.balance_batch(flop_per_s, setting.dram_bytes_per_s, weight)
+        # A batch of that size hits every expert, but multiplies each token with few of them.
+        read = (shape.n_params - shape.lookup_params) / shape.active_params
+        balance = read * roofline.balance_batch(flop_per_s, setting.dram_bytes_per_s, weight)
     return Assessment(
         device=device.key,
         peak=peak,

@@ -95,7 +95,7 @@ def fit_slo(
     """
     guards = _guards(found, any_order=any_order)
     missing: list[Missing] = []
-    queue, by_latency = None, None
+    queue = by_latency = by_headroom = None
     if guards:
         if latency_s is not None:
             missing.append(Missing("rate for the latency objective", "; ".join(guards)))
@@ -106,15 +106,14 @@ def fit_slo(
         if queue.capacity_qps is None:
             missing.append(Missing("capacity", "latency did not rise; measure higher rates"))
     headroom = _headroom(found, achievable_frac)
-    by_headroom = None
     if beta is not None:
         target = (1 - beta) * achievable_frac
         by_headroom = None if guards else _by_headroom(headroom, target)
         if by_headroom is None:
             needs = "; ".join(guards) or "needs DRAM activity at every level"
             missing.append(Missing("rate for the headroom", needs))
-    wanted = [(latency_s, by_latency), (beta, by_headroom)]
-    limits = [limit for objective, limit in wanted if objective is not None]
+    limits = [by_latency] if latency_s is not None else []
+    limits += [by_headroom] if beta is not None else []
     return SloFit(
         levels=found,
         headroom=headroom,
