@@ -72,7 +72,7 @@ def measured(fixture_path):
 
     def steps(*names):
         with ExitStack() as stack:
-            trace, _ = stack.enter_context(open_trace([fixture_path(n) for n in names]))
+            trace = stack.enter_context(open_trace([fixture_path(n) for n in names]))
             return {(p.group, p.gpu): p for p in phases(trace)}
 
     return steps
@@ -121,7 +121,7 @@ def test_tensor_parallel_decode_is_slower_by_launch_gaps_and_waiting(measured):
 
 def test_all_reduces_are_as_many_and_as_large_as_predicted(fixture_path):
     reports = [fixture_path(f"tp_decode_rank{r}") for r in (0, 1)]
-    with open_trace(reports) as (trace, _):
+    with open_trace(reports) as trace:
         rows, bandwidth = step_traffic_of(trace).to_dicts(), bus_bandwidths(trace).to_dicts()
     predicted = step_traffic(SHARDED, "decode", 32, 2)
     assert predicted.n_all_reduces == 32
@@ -134,7 +134,7 @@ def test_all_reduces_are_as_many_and_as_large_as_predicted(fixture_path):
 
 
 def test_bandwidth_of_large_messages(fixture_path):
-    with open_trace([fixture_path("allreduce_2gpu")]) as (trace, _):
+    with open_trace([fixture_path("allreduce_2gpu")]) as trace:
         rows = bus_bandwidths(trace).to_dicts()
     assert [row["bytes"] for row in rows] == [1 << 20, 16 << 20, 64 << 20]
     assert [round(row["bus_gb_per_s"]) for row in rows] == [33, 189, 192]
@@ -142,7 +142,7 @@ def test_bandwidth_of_large_messages(fixture_path):
 
 
 def test_one_rank_alone_gives_sizes_but_no_bandwidth(fixture_path):
-    with open_trace([fixture_path("tp_decode_rank0")]) as (trace, _):
+    with open_trace([fixture_path("tp_decode_rank0")]) as trace:
         assert bus_bandwidths(trace).is_empty()
         assert {r["all_reduces_per_step"] for r in step_traffic_of(trace).to_dicts()} == {32}
 

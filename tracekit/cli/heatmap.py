@@ -44,15 +44,15 @@ def command(reports: tuple[Path, ...], **options: Any) -> None:
     Also the rates that the counters mean, and how evenly copies over PCIe run for each process.
     """
     from tracekit.model.hardware import pcie_gb_per_s
-    from tracekit.opening import open_trace
-    from tracekit.sizing import figures
+    from tracekit.opening import OpenOptions, open_trace
+    from tracekit.sizing import charts
     from tracekit.sizing.measured.copies import tenants
     from tracekit.sizing.measured.heatmap import heatmap
 
     check(options["outputs"], reports)
     generation, length = options["pcie_gen"], options["bin_ms"]
     peak = None if generation is None else pcie_gb_per_s(generation) * 1e9
-    with open_trace(reports, window=options["window"]) as (trace, _):
+    with open_trace(reports, options=OpenOptions(window_ns=options["window"])) as trace:
         bin_ns = None if length is None else round(length * 1e6)
         found = heatmap(trace, bin_ns=bin_ns, bins=options["bins"])
         copies = tenants(trace, peak_bytes_per_s=peak)
@@ -74,8 +74,7 @@ def command(reports: tuple[Path, ...], **options: Any) -> None:
                 "unknown": [_CXL],
             },
             write=text,
-            plot=lambda axes: figures.heatmap(found.cells.to_dicts(), axes),
-            title="Utilisation over time, % of peak",
+            chart=lambda: charts.heatmap(found.cells.to_dicts()),
             csv=lambda: found.cells.write_csv(),
         ),
         options["form"],

@@ -85,7 +85,7 @@ def fit(prometheus: str | None, table: Path | None, **options: Any) -> None:
     Nothing is extrapolated: an objective that was never reached gives "at least" the largest rate
     observed.
     """
-    from tracekit.sizing import figures
+    from tracekit.sizing import charts
     from tracekit.sizing.slo import fit_slo, levels_of
 
     outputs: tuple[Path, ...] = options["outputs"]
@@ -114,8 +114,7 @@ def fit(prometheus: str | None, table: Path | None, **options: Any) -> None:
             verb="slo fit",
             document=document,
             write=text,
-            plot=lambda axes: figures.slo(found, options["objective"], axes),
-            title="Latency over request rate",
+            chart=lambda: charts.slo(found, options["objective"]),
         ),
         options["form"],
         outputs,

@@ -45,7 +45,7 @@ def command(
 
     Reads the running machine, or what was saved of another one with --matrix.
     """
-    from tracekit.sizing import figures
+    from tracekit.sizing import charts
     from tracekit.sizing.machines import sources, topology
 
     check(outputs, [p for p in (matrix, gpus, ranks) if p is not None])
@@ -71,8 +71,7 @@ def command(
             verb="topo",
             document=document,
             write=text,
-            plot=lambda axes: figures.topology(machine, axes),
-            title="Paths between GPUs",
+            chart=lambda: charts.topology(machine),
         ),
         form,
         outputs,

@@ -15,6 +15,7 @@ import click
 from tracekit.cli._output import check_places, print_text, terminal_options, write
 
 if TYPE_CHECKING:
+    from tracekit.model.chart import Chart
     from tracekit.report.text import Lines
 
 __all__ = [
@@ -41,16 +42,14 @@ class Answer:
         verb: Words after ``tracekit``.
         document: The answer as plain values, for JSON.
         write: Writes it as text.
-        plot: Draws it on matplotlib axes; None if there is nothing to draw.
-        title: Heading of the figure.
+        chart: Returns its chart; None if there is nothing to draw.
         csv: The answer's table as CSV; None if it has none.
     """
 
     verb: str
     document: Mapping[str, Any]
     write: Callable[[Lines], None]
-    plot: Callable[[Any], None] | None = None
-    title: str = ""
+    chart: Callable[[], Chart | None] | None = None
     csv: Callable[[], str] | None = None
 
 
@@ -122,18 +121,21 @@ def _content(answer: Answer, path: Path) -> str | bytes:
     return _figure(answer, path)
 
 
-def _figure(answer: Answer, path: Path) -> bytes:
+def _figure(answer: Answer, path: Path) -> str | bytes:
     from tracekit.errors import InputError
-    from tracekit.report import figure
 
-    plot = answer.plot
-    if plot is not None:
-        form = path.suffix.lower().removeprefix(".")
-        picture = figure.render(lambda _, axes: plot(axes), {}, form, title=answer.title)
-        if picture:
-            return picture
-    message = f"-o {path}: {answer.verb} has nothing to draw here"
-    raise InputError(message)
+    chart = None if answer.chart is None else answer.chart()
+    if chart is None:
+        message = f"-o {path}: {answer.verb} has nothing to draw here"
+        raise InputError(message)
+    form = path.suffix.lower().removeprefix(".")
+    if form == "svg":
+        from tracekit.report.charts.svg import chart_file
+
+        return chart_file(chart)
+    from tracekit.report.charts import figure
+
+    return figure.render(chart, form)
 
 
 def _text(answer: Answer, **options: Any) -> str:

@@ -21,7 +21,7 @@ def recorded(reports: tuple[Path, ...], steps: tuple[StepTraffic, ...]) -> tuple
     from tracekit.opening import open_trace
     from tracekit.sizing.measured.bandwidth import bus_bandwidths, step_traffic_of
 
-    with open_trace(reports) as (trace, _):
+    with open_trace(reports) as trace:
         traffic, bandwidth = step_traffic_of(trace).to_dicts(), bus_bandwidths(trace).to_dicts()
     for row in traffic:
         phase = "prefill" if "prefill" in row["group"].lower() else "decode"

@@ -52,7 +52,7 @@ def command(
     load was.
     """
     from tracekit.errors import UsageError
-    from tracekit.sizing import figures
+    from tracekit.sizing import charts
     from tracekit.sizing.runs.matrix import as_table
 
     check(outputs, [*runs, *requests, *([about_file] if about_file else [])])
@@ -75,8 +75,7 @@ def command(
             verb="size matrix",
             document={"rows": rows, "loads": loads},
             write=text,
-            plot=lambda axes: figures.matrix(rows, axes),
-            title="Memory activity of runs, % of peak",
+            chart=lambda: charts.matrix(rows),
             csv=lambda: _csv(as_table(rows)),
         ),
         form,
@@ -99,7 +98,7 @@ def _rows(run: Path, given: dict[str, str], about_file: Path | None) -> list[Row
     from tracekit.sizing.measured.phases import phases
     from tracekit.sizing.runs.matrix import Seen, row
 
-    with open_trace([run]) as (trace, _):
+    with open_trace([run]) as trace:
         steps = phases(trace)
     return [
         row(

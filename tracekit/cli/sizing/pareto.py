@@ -51,7 +51,7 @@ def command(
     Being undominated makes a device worth a look; it does not say that one advantage makes up for
     another.
     """
-    from tracekit.sizing import figures
+    from tracekit.sizing import charts
     from tracekit.sizing.choice import pareto
 
     check(outputs, [p for p in (table, hardware) if p is not None])
@@ -70,8 +70,7 @@ def command(
             verb="size pareto",
             document={"front": found, "names": names, "values": {a: columns[a] for a in maximise}},
             write=text,
-            plot=lambda page_axes: figures.pareto(found, names, columns, page_axes),
-            title="Rows that no other row beats on every axis",
+            chart=lambda: charts.pareto(found, names, columns),
         ),
         form,
         outputs,

@@ -63,7 +63,7 @@ def command(model: str, gpu: str, **options: Any) -> None:
     Times are lower bounds: activations, communication and launch gaps are not counted.
     """
     from tracekit.model.hardware import find
-    from tracekit.sizing import figures
+    from tracekit.sizing import charts
     from tracekit.sizing.bounds.workload import assess, claim, target
 
     outputs: tuple[Path, ...] = options["outputs"]
@@ -93,8 +93,7 @@ def command(model: str, gpu: str, **options: Any) -> None:
             verb="size roofline",
             document=document,
             write=text,
-            plot=lambda axes: figures.roofline(found, axes),
-            title=f"Roofline of {shape.name} on {found.device}",
+            chart=lambda: charts.roofline(found, shape.name),
         ),
         options["form"],
         outputs,
@@ -112,7 +111,7 @@ def _measured(
     from tracekit.sizing.measured.phases import phases
 
     bounds = {"prefill": found.prefill, "decode": found.decode}
-    with open_trace(reports) as (trace, _):
+    with open_trace(reports) as trace:
         steps = phases(trace)
     return [
         (

@@ -64,6 +64,7 @@ def command(model: str | None, tp: int | None, **options: Any) -> None:
     Give a model with --tp for the prediction, --runs for measured growth, --trace for what a report
     recorded, --link-counters for the rates of a link; or several of them.
     """
+    from tracekit.sizing import charts
     from tracekit.sizing.bounds.traffic import growth
 
     _check(model, tp, options)
@@ -94,8 +95,7 @@ def command(model: str | None, tp: int | None, **options: Any) -> None:
                 "links": rates,
             },
             write=text,
-            plot=None if runs is None else lambda axes: _draw(runs, axes),
-            title="All-reduce traffic over tokens",
+            chart=None if runs is None else lambda: charts.growth(*runs),
         ),
         options["form"],
         options["outputs"],
@@ -198,12 +198,3 @@ def _growth(page: Lines, found: Growth) -> None:
         pairs.append(("Exponent", text))
     pairs.append(("Verdict", found.verdict))
     page.fields([*pairs, *(("Unknown", str(one)) for one in found.missing)])
-
-
-def _draw(runs: tuple[list[float], list[float]], axes: Any) -> None:
-    axes.plot(*runs, "o", label="measured")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("tokens of a step")
-    axes.set_ylabel("traffic (unit of the table)")
-    axes.legend()
