@@ -73,3 +73,33 @@ def test_the_command(said):
     assert code == 0
     assert "31.3% fewer a request" in out
     assert "41.7% of the traffic before" in out
+
+
+def test_two_kinds_of_steps_of_a_report(answered, said, fixture_path):
+    report = fixture_path("int4_dequant")
+    words = (
+        *("size", "quant", "--before-trace", report, "--before-steps", "bf16"),
+        *("--after-trace", report, "--after-steps", "dequant", "--before-dtype", "bf16"),
+        *("--after-dtype", "int4"),
+    )
+    found = answered(*words)
+    assert found["before"] == pytest.approx([1 / 206.2695e-6, 0.72848], rel=1e-4)
+    assert found["split"]["speedup"] == pytest.approx(206.2695 / 524.042, rel=1e-6)
+    # Weights dequantised to memory are written and read again: more bytes, not fewer.
+    assert found["split"]["bytes_ratio"] == pytest.approx(2.152, abs=0.001)
+    assert found["split"]["weight_share"] is None
+    code, _, error = said(*words[:6])
+    assert code == 2
+    assert "give --after-rate with --after-util, or --after-trace" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [("", "2 kinds of steps on GPUs match ''; choose one of: decode"), ("x", "0 kinds of steps")],
+)
+def test_steps_that_are_not_one_kind(said, fixture_path, text, error):
+    report = fixture_path("int4_dequant")
+    words = ("--before-trace", report, "--before-steps", text)
+    code, _, line = said("size", "quant", *words, "--after-rate", 1, "--after-util", 1)
+    assert code == 3
+    assert error in line
