@@ -170,6 +170,8 @@ def test_names_of_fields_that_older_models_use():
         ({"layer_types": ["hyena"] * 32}, "layer type 'hyena' is not known"),
         ({"num_local_experts": 8}, "has no num_experts_per_tok"),
         ({"num_local_experts": 2, "num_experts_per_tok": 3}, "3 experts a token, but only 2"),
+        ({"model_type": "t5"}, r"an encoder-decoder \(t5\) is not known here"),
+        ({"is_encoder_decoder": True}, "an encoder-decoder"),
         ({"kv_lora_rank": 512}, "has no qk_rope_head_dim"),
     ],
 )

@@ -6,6 +6,7 @@ built-in models check the counts against the published ones.
 
 from __future__ import annotations
 
+from tracekit.errors import InputError
 from tracekit.sizing.models.attention import attention_groups, attention_params
 from tracekit.sizing.models.feedforward import feedforward
 from tracekit.sizing.models.fields import Fields
@@ -13,6 +14,7 @@ from tracekit.sizing.models.shape import ModelShape
 
 __all__ = ["parse_config"]
 
+_TWO_PARTS = ("t5", "bart", "whisper", "marian", "mbart")
 _TIED = ("gemma", "gpt2", "cohere", "bloom", "falcon", "opt")
 _FOUR_NORMS = ("gemma2", "gemma3")
 _LAYER_NORM = ("gpt2", "gpt_neox", "falcon", "opt", "bloom", "phi", "starcoder2")
@@ -35,6 +37,9 @@ def parse_config(text: str, *, name: str = "") -> ModelShape:
         InputError: No JSON, a field is missing or wrong, or a layer type is not known.
     """
     fields = Fields.parse(text)
+    if fields.flag("is_encoder_decoder", default=fields.model_type in _TWO_PARTS):
+        message = f"config.json: an encoder-decoder ({fields.model_type}) is not known here"
+        raise InputError(message, hint="decoder-only models are")
     hidden = fields.count("hidden_size")
     vocabulary = fields.count("vocab_size")
     groups = attention_groups(fields)
