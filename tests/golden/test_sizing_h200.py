@@ -91,6 +91,14 @@ def test_bf16_matrices_move_what_they_hold(measured):
     assert reason == "73% of the bandwidth: launch gaps, small kernels or communication"
 
 
+def test_the_matrix_products_do_not_fill_the_gpu(fixture_path):
+    with open_trace([fixture_path("int4_dequant")]) as trace:
+        products = trace.frame("kernels").filter(grid_y=22)
+        assert trace.gpus[0].sm_count == 132
+    blocks = (products["grid_x"] * products["grid_y"] * products["grid_z"]).unique().to_list()
+    assert (products.height, blocks) == (160, [88])
+
+
 def test_separate_dequantisation_moves_four_and_a_half_bytes_a_weight(measured):
     step = measured("int4_dequant")["decode step=N path=dequant_then_gemm", 0]
     weights = 8 * 4096 * 11008
@@ -158,4 +166,6 @@ def test_a_step_that_is_mostly_idle(measured):
     assert found.time_ratio == pytest.approx(57.3, abs=0.1)
     assert found.bytes_ratio == pytest.approx(1.492, abs=0.001)
     assert found.bandwidth_frac == pytest.approx(0.026, abs=0.001)
+    one_percent_bytes = 0.01 * H200_BYTES_PER_S * step.time_s
+    assert one_percent_bytes == pytest.approx(178.6e6, rel=0.001)
     assert "whole percent" in found.reasons[0]
