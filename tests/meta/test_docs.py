@@ -24,10 +24,24 @@ def command(name):
     return found
 
 
+def verbs(found):
+    """A command, and the commands below it."""
+    yield found
+    if isinstance(found, click.Group):
+        with click.Context(found) as context:
+            for name in found.list_commands(context):
+                yield from verbs(found.get_command(context, name))
+
+
+def params(name):
+    """Every option of a command and of its verbs."""
+    every = (p for verb in verbs(command(name)) for p in verb.params)
+    return [p for p in every if isinstance(p, click.Option) and not p.hidden]
+
+
 def options(name):
-    """Every spelling of every option of a command."""
-    params = (p for p in command(name).params if isinstance(p, click.Option) and not p.hidden)
-    return [spelling for p in params for spelling in (*p.opts, *p.secondary_opts)]
+    """Every spelling of every option of a command and of its verbs."""
+    return [spelling for p in params(name) for spelling in (*p.opts, *p.secondary_opts)]
 
 
 def section(name):
@@ -50,10 +64,9 @@ def test_the_commands_page_documents_no_command_that_is_gone():
 
 @pytest.mark.parametrize("name", cli.names())
 def test_every_option_has_help(name):
-    for param in command(name).params:
-        if isinstance(param, click.Option):
-            assert param.help, param.name
-            assert param.help.endswith("."), param.help
+    for param in params(name):
+        assert param.help, param.name
+        assert param.help.endswith("."), param.help
 
 
 def commands_in(text):
@@ -80,6 +93,9 @@ def test_the_readme_shows_commands():
 def test_commands_in_documents_exist(page, words):
     if words[0] in {"--version", "--help"}:
         return
+    below = [verb.name for verb in verbs(command(words[0]))][1:]
+    if below and words[1:2] and words[1].islower():
+        assert words[1] in below
     known = [*options(words[0]), "--help", "-h"]
     own = words[1 : words.index("--")] if "--" in words else words[1:]
     unknown = [w for w in own if w.startswith("-") and w.partition("=")[0] not in known]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tracekit.errors import UsageError
 
-__all__ = ["Hardware", "pcie_gb_per_s"]
+__all__ = ["Cell", "Hardware", "pcie_gb_per_s"]
 
 _TRANSFERS_GT_PER_S = {3: 8.0, 4: 16.0, 5: 32.0}
 
@@ -30,6 +31,20 @@ def pcie_gb_per_s(generation: int, lanes: int = 16) -> float:
     return _TRANSFERS_GT_PER_S[generation] * lanes * 128 / 130 / 8
 
 
+class Cell(NamedTuple):
+    """Where one figure comes from.
+
+    Attributes:
+        field: Name of the figure in :class:`Hardware`.
+        source: Document or measurement.
+        as_of: Date of the last comparison with it, ISO 8601.
+    """
+
+    field: str
+    source: str
+    as_of: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     """One device of the table.
@@ -50,10 +65,10 @@ class Hardware:
         tdp_w: Board power limit, watts: a bound, not a measurement.
         link_both_gb_per_s: GPU-to-GPU link, both directions together, GB/s.
         pcie_gen: Generation of the x16 host link, where it is the only link.
+        price_usd_per_hour: Rent of one device, US dollars an hour; only from a user's own file.
         unsupported: Names of rate fields that the device has no hardware for.
         unverified: Names of fields that were not checked against a primary source.
-        source: Where the figures come from.
-        as_of: Date of the last check, ISO 8601.
+        cells: Source and date of each figure.
     """
 
     key: str
@@ -71,10 +86,20 @@ class Hardware:
     tdp_w: float
     link_both_gb_per_s: float | None = None
     pcie_gen: int | None = None
+    price_usd_per_hour: float | None = None
     unsupported: frozenset[str] = frozenset()
     unverified: frozenset[str] = frozenset()
-    source: str
-    as_of: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def source(self) -> str:
+        """Every document that a figure of this row comes from, once each."""
+        return "; ".join(dict.fromkeys(cell.source for cell in self.cells))
+
+    @property
+    def as_of(self) -> str:
+        """Date of the oldest check of a figure of this row, ISO 8601."""
+        return min(cell.as_of for cell in self.cells)
 
     @property
     def link_one_way_gb_per_s(self) -> float | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracekit.errors import UsageError
 from tracekit.model.hardware.device import Hardware
 from tracekit.model.hardware.table import HARDWARE
 
-__all__ = ["PeakBandwidth", "is_mig", "lookup", "peak_bandwidth"]
+__all__ = ["PeakBandwidth", "find", "is_mig", "lookup", "peak_bandwidth"]
 
 _GIB = 2**30
 _RUNTIME_TOLERANCE = 0.10
@@ -66,6 +67,35 @@ def lookup(
     if name and _OTHER_VARIANT.search(name):
         return None
     return _by_chip(chip, sm_count, memory_bytes)
+
+
+def find(name: str, rows: Sequence[Hardware] = HARDWARE) -> Hardware:
+    """Find a device that a person named.
+
+    Args:
+        name: Its key in the table in any case (``H200 SXM``), or a name as a driver reports it.
+        rows: The table to look in.
+
+    Returns:
+        The row.
+
+    Raises:
+        UsageError: No row, or a MIG slice: peaks of the whole GPU do not apply to a part of it.
+    """
+    if is_mig(name):
+        msg = f"{name!r} is a MIG slice, whose peaks are not known"
+        raise UsageError(msg, hint="describe it in a file of your own: --hardware FILE")
+    plain = " ".join(name.split()).casefold()
+    for row in rows:
+        if row.key.casefold() == plain:
+            return row
+    for row in rows:
+        if re.search(row.pattern, name, re.IGNORECASE):
+            return row
+    msg = f"no GPU named {name!r} in the table"
+    raise UsageError(
+        msg, hint=f"there are: {', '.join(row.key for row in rows)}; or --hardware FILE"
+    )
 
 
 def _by_chip(chip: str | None, sm_count: int | None, memory_bytes: int | None) -> Hardware | None:

@@ -1,222 +1,164 @@
-"""The rows. Patterns are tried in order against the reported name."""
+"""The rows, read from ``devices.toml`` or from a file of the user's own in the same form."""
 
 from __future__ import annotations
 
-from tracekit.model.hardware.device import Hardware
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from datetime import date
+from importlib import resources
+from typing import Any
 
-__all__ = ["HARDWARE"]
+from tracekit.errors import InputError
+from tracekit.model.hardware.device import Cell, Hardware
 
-_MIB = 2**20
-_AS_OF = "2026-11-30"
-_NO_4BIT = frozenset({"int4_tops", "fp4_tflops"})
+__all__ = ["HARDWARE", "merged", "parse_devices"]
 
-HARDWARE: tuple[Hardware, ...] = (
-    Hardware(
-        as_of=_AS_OF,
-        key="H100 SXM5",
-        pattern=r"\bH100\b.*(?:\b80GB HBM3\b|\bSXM5?\b)|^(?:NVIDIA )?H100$",
-        chip="GH100",
-        memory_nominal_gb=80,
-        dram_gb_per_s=3350,
-        fp16_tflops=989.4,
-        fp8_tflops=1978.9,
-        int8_tops=1978.9,
-        l2_bytes=50 * _MIB,
-        sm_count=132,
-        tdp_w=700,
-        link_both_gb_per_s=900,
-        unsupported=_NO_4BIT,
-        unverified=frozenset({"l2_bytes", "int8_tops"}),
-        source="MLCommons system descriptions; NVIDIA H100 datasheet values as reproduced",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="H100 PCIe",
-        pattern=r"\bH100\b.*\bPCIe\b",
-        chip="GH100",
-        memory_nominal_gb=80,
-        dram_gb_per_s=2000,
-        fp16_tflops=756,
-        fp8_tflops=1513,
-        int8_tops=1513,
-        l2_bytes=50 * _MIB,
-        sm_count=114,
-        tdp_w=350,
-        link_both_gb_per_s=600,
-        unsupported=_NO_4BIT,
-        unverified=frozenset(
-            {"fp16_tflops", "fp8_tflops", "int8_tops", "l2_bytes", "sm_count", "link_both_gb_per_s"}
-        ),
-        source="NVIDIA H100 PCIe product brief PB-11133 (bandwidth given as 'over 2,000 GB/s')",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="H200 SXM",
-        pattern=r"\bH200\b(?!.*\bNVL\b)",
-        chip="GH100",
-        memory_nominal_gb=141,
-        dram_gb_per_s=4800,
-        fp16_tflops=989.4,
-        fp8_tflops=1978.9,
-        int8_tops=1978.9,
-        l2_bytes=60 * _MIB,
-        sm_count=132,
-        tdp_w=700,
-        link_both_gb_per_s=900,
-        unsupported=_NO_4BIT,
-        unverified=frozenset({"int8_tops"}),
-        source="MLCommons system descriptions; L2, SMs and 4814 GB/s as reported by the device",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="A100 80 SXM",
-        pattern=r"\bA100\b(?=.*SXM)(?=.*\b80 ?GB\b)",
-        chip="GA100",
-        memory_nominal_gb=80,
-        dram_gb_per_s=2039,
-        fp16_tflops=312,
-        int8_tops=624,
-        int4_tops=1248,
-        l2_bytes=40 * _MIB,
-        sm_count=108,
-        tdp_w=400,
-        link_both_gb_per_s=600,
-        unsupported=frozenset({"fp8_tflops", "fp4_tflops"}),
-        source="NVIDIA A100 datasheet values as transcribed publicly",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="A100 80 PCIe",
-        pattern=r"\bA100\b(?=.*PCIe)(?=.*\b80 ?GB\b)",
-        chip="GA100",
-        memory_nominal_gb=80,
-        dram_gb_per_s=1935,
-        fp16_tflops=312,
-        int8_tops=624,
-        int4_tops=1248,
-        l2_bytes=40 * _MIB,
-        sm_count=108,
-        tdp_w=300,
-        link_both_gb_per_s=600,
-        unsupported=frozenset({"fp8_tflops", "fp4_tflops"}),
-        unverified=frozenset({"link_both_gb_per_s"}),
-        source="NVIDIA A100 datasheet values as transcribed publicly",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="L40S",
-        pattern=r"\bL40S\b",
-        chip="AD102",
-        memory_nominal_gb=48,
-        dram_gb_per_s=864,
-        fp16_tflops=362.05,
-        fp8_tflops=733,
-        int8_tops=733,
-        l2_bytes=96 * _MIB,
-        sm_count=142,
-        tdp_w=350,
-        pcie_gen=4,
-        unverified=frozenset({"int8_tops", "l2_bytes"}),
-        source="NVIDIA L40S datasheet values as transcribed publicly",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="L4",
-        pattern=r"\bL4\b",
-        chip="AD104",
-        memory_nominal_gb=24,
-        dram_gb_per_s=300,
-        fp16_tflops=121,
-        fp8_tflops=242.5,
-        int8_tops=242.5,
-        l2_bytes=48 * _MIB,
-        sm_count=58,
-        tdp_w=72,
-        pcie_gen=4,
-        unverified=frozenset({"int8_tops", "l2_bytes", "sm_count"}),
-        source="NVIDIA L4 datasheet values as transcribed publicly",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="L20",
-        pattern=r"\bL20\b",
-        chip="AD102",
-        memory_nominal_gb=48,
-        dram_gb_per_s=864,
-        fp16_tflops=119.5,
-        fp8_tflops=239,
-        int8_tops=239,
-        l2_bytes=96 * _MIB,
-        sm_count=92,
-        tdp_w=275,
-        pcie_gen=4,
-        unverified=frozenset({"fp16_tflops", "fp8_tflops", "int8_tops"}),
-        source="L20 figures as collected by public GPU databases",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="B200",
-        pattern=r"\bB200\b",
-        memory_nominal_gb=180,
-        dram_gb_per_s=8000,
-        fp16_tflops=2250,
-        fp8_tflops=4500,
-        int8_tops=4500,
-        fp4_tflops=9000,
-        l2_bytes=126 * _MIB,
-        sm_count=148,
-        tdp_w=1000,
-        link_both_gb_per_s=1800,
-        unverified=frozenset({"memory_nominal_gb", "l2_bytes", "sm_count"}),
-        source="MLCommons system descriptions (HGX, 1000 W; capacity given as 180 to 192 GB)",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="GB200",
-        pattern=r"\bGB200\b",
-        memory_nominal_gb=186,
-        dram_gb_per_s=8000,
-        fp16_tflops=2500,
-        fp8_tflops=5000,
-        int8_tops=5000,
-        fp4_tflops=10000,
-        l2_bytes=126 * _MIB,
-        tdp_w=1200,
-        link_both_gb_per_s=1800,
-        unverified=frozenset({"l2_bytes"}),
-        source="GB200 datasheet values per GPU (1200 W) as transcribed publicly",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="MI300X",
-        pattern=r"\bMI300X\b",
-        memory_nominal_gb=192,
-        dram_gb_per_s=5300,
-        fp16_tflops=1307.4,
-        fp8_tflops=2614.9,
-        int8_tops=2614.9,
-        l2_bytes=32 * _MIB,
-        sm_count=304,
-        tdp_w=750,
-        link_both_gb_per_s=896,
-        unsupported=_NO_4BIT,
-        unverified=frozenset({"int8_tops", "link_both_gb_per_s"}),
-        source="MLCommons system descriptions; ROCm GPU specification table (256 MB LLC not in L2)",
-    ),
-    Hardware(
-        as_of=_AS_OF,
-        key="Gaudi2",
-        pattern=r"\bGaudi ?2\b|\bHL-225\b",
-        memory_nominal_gb=96,
-        dram_gb_per_s=2450,
-        fp16_tflops=432,
-        fp8_tflops=865,
-        l2_bytes=48 * _MIB,
-        sm_count=24,
-        tdp_w=600,
-        link_both_gb_per_s=600,
-        unverified=frozenset({"fp8_tflops", "l2_bytes"}),
-        source="Intel Gaudi 3 Hot Chips slides, Gaudi2 column (BF16; slide bandwidth 2460 GB/s)",
-    ),
+_PLAIN = frozenset({"key", "pattern", "chip"})
+_DERIVED = frozenset({"unsupported", "unverified", "cells"})
+_FIGURES = tuple(f.name for f in fields(Hardware) if f.name not in _PLAIN | _DERIVED)
+_WHOLE = frozenset({"l2_bytes", "sm_count", "pcie_gen"})
+_REQUIRED = ("memory_nominal_gb", "dram_gb_per_s", "fp16_tflops", "tdp_w")
+
+
+def parse_devices(text: str, known: Sequence[Hardware] = ()) -> tuple[Hardware, ...]:
+    """Return the devices that a TOML text describes.
+
+    Args:
+        text: ``[sources]`` (a short name and the document) and one ``[[device]]`` each; every
+            figure is ``{ value, source, as_of }``, with ``checked = false`` where it was not
+            compared with its source, or ``{ unsupported = true, source, as_of }``.
+        known: Rows that a device with the same key changes only in the figures that it gives.
+
+    Returns:
+        One row a device, in the order of the text.
+
+    Raises:
+        InputError: The text is no TOML, or a device, figure, source or date is missing or wrong.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        message = f"not a TOML file: {error}"
+        raise InputError(message) from None
+    sources = document.get("sources", {})
+    devices = document.get("device", [])
+    if not isinstance(devices, list) or not devices or not isinstance(sources, dict):
+        message = "describes no device"
+        raise InputError(message, hint="see tracekit/model/hardware/devices.toml for the form")
+    by_key = {row.key: row for row in known}
+    return tuple(_device(one, sources, by_key) for one in devices)
+
+
+def merged(known: Sequence[Hardware], own: Sequence[Hardware]) -> tuple[Hardware, ...]:
+    """Return both tables as one: own rows replace those of the same key, new ones come first."""
+    by_key = {row.key: row for row in own}
+    new = [row for row in own if row.key not in {k.key for k in known}]
+    return (*new, *(by_key.get(row.key, row) for row in known))
+
+
+def _device(
+    given: Mapping[str, Any], sources: Mapping[str, Any], known: Mapping[str, Hardware]
+) -> Hardware:
+    key = given.get("key")
+    if not isinstance(key, str) or not key:
+        message = "a device has no key"
+        raise InputError(message)
+    if unknown := sorted(set(given) - _PLAIN - set(_FIGURES)):
+        message = f"device {key!r} has an unknown figure {unknown[0]!r}"
+        raise InputError(message, hint=f"there are: {', '.join(_FIGURES)}")
+    base = known.get(key)
+    values: dict[str, Any] = {}
+    unsupported, unverified, cells = set[str](), set[str](), list[Cell]()
+    for name in (n for n in _FIGURES if n in given):
+        cell = given[name]
+        cells.append(_provenance(key, name, cell, sources))
+        if cell.get("unsupported") is True:
+            unsupported.add(name)
+            values[name] = None
+            continue
+        values[name] = _figure(key, name, cell.get("value"))
+        if cell.get("checked") is False:
+            unverified.add(name)
+    if base is not None:
+        return _changed(base, given, values, unsupported, unverified, cells)
+    if missing := [name for name in _REQUIRED if values.get(name) is None]:
+        message = f"device {key!r} has no {missing[0]}"
+        raise InputError(message)
+    return Hardware(
+        key=key,
+        pattern=_pattern(key, given.get("pattern", re.escape(key))),
+        chip=given.get("chip"),
+        unsupported=frozenset(unsupported),
+        unverified=frozenset(unverified),
+        cells=tuple(cells),
+        **values,
+    )
+
+
+def _changed(
+    base: Hardware,
+    given: Mapping[str, Any],
+    values: Mapping[str, Any],
+    unsupported: set[str],
+    unverified: set[str],
+    cells: Sequence[Cell],
+) -> Hardware:
+    """`base` with the figures that were given, and with their sources."""
+    for name in _REQUIRED:
+        if name in values and values[name] is None:
+            message = f"device {base.key!r} cannot be without {name}"
+            raise InputError(message)
+    named = frozenset(values)
+    return replace(
+        base,
+        pattern=_pattern(base.key, given.get("pattern", base.pattern)),
+        chip=given.get("chip", base.chip),
+        unsupported=(base.unsupported - named) | unsupported,
+        unverified=(base.unverified - named) | unverified,
+        cells=(*(c for c in base.cells if c.field not in named), *cells),
+        **values,
+    )
+
+
+def _pattern(key: str, pattern: object) -> str:
+    try:
+        return re.compile(str(pattern)).pattern
+    except re.error as error:
+        message = f"device {key!r}: pattern {pattern!r} is no regular expression: {error}"
+        raise InputError(message) from None
+
+
+def _provenance(key: str, name: str, cell: object, sources: Mapping[str, Any]) -> Cell:
+    where = f"device {key!r}, {name}"
+    if not isinstance(cell, dict):
+        message = f"{where}: a figure is {{ value = ..., source = ..., as_of = ... }}"
+        raise InputError(message)
+    source, as_of = cell.get("source"), str(cell.get("as_of", ""))
+    if not isinstance(source, str) or not source:
+        message = f"{where}: no source"
+        raise InputError(message)
+    try:
+        date.fromisoformat(as_of)
+    except ValueError:
+        message = f"{where}: as_of is no date such as 2026-12-07"
+        raise InputError(message) from None
+    return Cell(name, str(sources.get(source, source)), as_of)
+
+
+def _figure(key: str, name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        message = f"device {key!r}, {name}: value is no number"
+        raise InputError(message)
+    if not (math.isfinite(value) and value > 0):
+        message = f"device {key!r}, {name}: value must be positive, not {value}"
+        raise InputError(message)
+    return int(value) if name in _WHOLE else value
+
+
+HARDWARE: tuple[Hardware, ...] = parse_devices(
+    resources.files("tracekit.model.hardware").joinpath("devices.toml").read_text(encoding="utf-8")
 )
 """Every device with known peaks."""

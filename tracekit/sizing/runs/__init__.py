@@ -1,0 +1,3 @@
+"""What measured runs cost and gained: energy, precision, stability, links."""
+
+from __future__ import annotations
