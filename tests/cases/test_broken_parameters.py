@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracekit import analyses, settings
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 from tracekit.errors import UsageError
 from tracekit.trace.analysis import parameters as fields
 

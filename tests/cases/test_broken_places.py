@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import Export
-from tracekit.cli import _output
+from tracekit.cli.shell import output
 from tracekit.engine import analyze
 from tracekit.errors import InputError
 
@@ -78,7 +78,7 @@ def test_the_longest_name_that_a_file_can_have(tmp_path, report):
     longest = report.rename(tmp_path / LONGEST)
     assert analyze([longest]).overview.n_kernels == 1
     written = tmp_path / ("y" * 252 + ".md")
-    _output.write(written, "text")
+    output.write(written, "text")
     assert written.read_text() == "text"
     assert sorted(p.name for p in tmp_path.iterdir()) == [longest.name, written.name]
 

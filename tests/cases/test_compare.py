@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.builders import Export
-from tracekit.cli._app import group
+from tracekit.cli.shell.app import group
 from tracekit.comparison import compare
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from tracekit.cli._app import call
+from tracekit.cli.shell.app import call
 from tracekit.engine import analyze
 from tracekit.model.finding import Level
 

@@ -13,8 +13,8 @@ import pytest
 from tests.support.builders import Export
 from tests.support.communication import collective, ranks_export
 from tracekit import engine
-from tracekit.cli import _app as cli
-from tracekit.cli._options import BYTES
+from tracekit.cli.shell import app as cli
+from tracekit.cli.shell.options import BYTES
 from tracekit.report import document, markdown
 
 MARK = "SECRET_MARK"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.builders import Export
-from tracekit.cli._app import call
+from tracekit.cli.shell.app import call
 
 SECRET = "tensor_of_my_customer"
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.builders import Export
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 from tracekit.io.run.redaction import Texts
 from tracekit.views.kv.oom import parse_oom
 

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from tests.conftest import FIXTURES
 from tests.support.builders import Export
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 from tracekit.report.document import schema
 
 TRACES = sorted(p.name.removesuffix(".sqlite.xz") for p in FIXTURES.glob("*.sqlite.xz"))

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 from tests.support.builders import Export
 from tracekit import analyses
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 from tracekit.report.document import schema
 
 EXAMPLE = Path(__file__).parent.parent / "plugin_example"

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import tracekit
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 
 ROOT = Path(tracekit.__file__).parent.parent
 RECIPES = ROOT / "tracekit" / "recipe"

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 
 CAPACITY_QPS = 20.0
 LEVELS_QPS = [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0]

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 from tracekit.report.document import schema
 
 ROOT = Path(__file__).parent.parent.parent

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 
 ROOT = Path(__file__).parent.parent.parent
 SAMPLE = re.compile(r"(<!-- sample: tracekit (.*?) -->\n```text\n)(.*?)(```\n)", re.S)

@@ -8,6 +8,6 @@ There is no list to edit.
 
 from __future__ import annotations
 
-from tracekit.cli._app import main
+from tracekit.cli.shell.app import main
 
 __all__ = ["main"]

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli._app import progress
-from tracekit.cli._options import BYTES, SETTING, WINDOW, merged_params
-from tracekit.cli._output import (
+from tracekit.cli.shell.app import progress
+from tracekit.cli.shell.options import BYTES, SETTING, WINDOW, merged_params
+from tracekit.cli.shell.output import (
     FORMATS,
     Format,
     check_outputs,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli._app import progress
-from tracekit.cli._options import BYTES, SETTING, WINDOW, merged_params
-from tracekit.cli._output import check_places, print_text, terminal_options, write
+from tracekit.cli.shell.app import progress
+from tracekit.cli.shell.options import BYTES, SETTING, WINDOW, merged_params
+from tracekit.cli.shell.output import check_places, print_text, terminal_options, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable

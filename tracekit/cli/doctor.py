@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tracekit.cli._output import print_text
+from tracekit.cli.shell.output import print_text
 
 __all__ = ["command"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli._options import WINDOW
+from tracekit.cli.shell.options import WINDOW
 from tracekit.cli.sizing._answer import PATH, Answer, check, deliver, output_options
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracekit.cli._output import print_text, terminal_options
+from tracekit.cli.shell.output import print_text, terminal_options
 
 if TYPE_CHECKING:
     from tracekit.inspection import Inspection

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tracekit.cli._app import progress
-from tracekit.cli._options import SETTING, WINDOW, merged_params
-from tracekit.cli._output import check_places, write
+from tracekit.cli.shell.app import progress
+from tracekit.cli.shell.options import SETTING, WINDOW, merged_params
+from tracekit.cli.shell.output import check_places, write
 
 if TYPE_CHECKING:
     from tracekit.model.chart import Chart

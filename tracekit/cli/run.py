@@ -203,7 +203,7 @@ def _short(path: Path) -> str:
 
 def _analyze(outcome: Outcome) -> int:
     """Analyse what was recorded; the program's own failure stays the exit code."""
-    from tracekit.cli._app import call
+    from tracekit.cli.shell.app import call
 
     inputs = [str(p) for p in (outcome.converted.export, outcome.sidecar) if p is not None]
     if not inputs:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.support.diagnoses import CRITICAL, DEQUANT, FINE, NO_GPU, UNKNOWN
 from tracekit import engine
-from tracekit.cli import _app as cli
-from tracekit.cli import _output
+from tracekit.cli.shell import app as cli
+from tracekit.cli.shell import output
 from tracekit.errors import InputError, NotAReportError, UsageError
 from tracekit.model.diagnosis import Quality
 from tracekit.model.finding import Level
@@ -173,30 +173,30 @@ def test_a_file_appears_whole_or_stays_as_it_was(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_output.os, "fdopen", full)
+        patch.setattr(output.os, "fdopen", full)
         with pytest.raises(InputError, match=r"a\.txt: cannot be written: No space left"):
-            _output.write(target, "new")
+            output.write(target, "new")
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
-    _output.write(target, "new")
+    output.write(target, "new")
     assert target.read_text() == "new"
     assert target.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_device_is_written_to_not_replaced():
-    _output.write(_output.Path("/dev/null"), "x")
-    assert not _output.Path("/dev/null").is_file()
+    output.write(output.Path("/dev/null"), "x")
+    assert not output.Path("/dev/null").is_file()
 
 
 def test_a_reader_that_goes_away_is_no_error():
-    code = "from tracekit.cli._output import print_text; print_text('x\\n' * 200_000)"
+    code = "from tracekit.cli.shell.output import print_text; print_text('x\\n' * 200_000)"
     command = f'{sys.executable} -c "{code}" | head -1; echo ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("x\n0\n", "")
 
 
 def test_a_narrow_encoding_is_no_error():
-    code = "from tracekit.cli._output import print_text; print_text('\\u5c42')"
+    code = "from tracekit.cli.shell.output import print_text; print_text('\\u5c42')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -214,9 +214,9 @@ def test_colour_on_a_terminal_unless_no_color(monkeypatch, no_color, colored):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "77")
     with os.fdopen(theirs, "w") as stream, os.fdopen(ours):
-        assert _output.terminal_options(stream) == {"width": 77, "color": colored}
+        assert output.terminal_options(stream) == {"width": 77, "color": colored}
 
 
 def test_piped_text_is_plain_and_has_one_width(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
-    assert _output.terminal_options(io.StringIO()) == {"width": 100, "color": False}
+    assert output.terminal_options(io.StringIO()) == {"width": 100, "color": False}

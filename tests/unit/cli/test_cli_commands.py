@@ -7,7 +7,7 @@ import click
 import pytest
 
 from tracekit import __version__
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 
 HEAVY = ["numpy", "polars", "pandas", "numba", "matplotlib", "rich", "jinja2", "dask"]
 
@@ -21,8 +21,8 @@ def in_child(code):
 @pytest.mark.parametrize("words", [[], *([name] for name in cli.names())], ids=str)
 def test_help_loads_nothing_heavier_than_click(words):
     code = (
-        "import sys; from tracekit.cli import _app;"
-        f"assert _app.call({[*words, '--help']!r}) == 0;"
+        "import sys; from tracekit.cli.shell import app;"
+        f"assert app.call({[*words, '--help']!r}) == 0;"
         f"print('LOADED', sorted(set({HEAVY}) & set(sys.modules)))"
     )
     assert in_child(code).endswith("LOADED []\n")

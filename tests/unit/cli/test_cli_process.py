@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from tracekit.cli import _process
+from tracekit.cli.shell import process
 
 SCRIPT = """
-from tracekit.cli._process import free_at_once
+from tracekit.cli.shell.process import free_at_once
 import numpy as np
 def held():
     with open("/proc/self/status") as lines:
@@ -35,4 +35,4 @@ def test_freed_blocks_are_no_longer_held_though_a_later_one_is() -> None:
 
 def test_other_systems_keep_their_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not _process.free_at_once()
+    assert not process.free_at_once()

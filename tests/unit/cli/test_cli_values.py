@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from tracekit.cli._options import END_OF_TIME, SETTING, WINDOW, merged_params
+from tracekit.cli.shell.options import END_OF_TIME, SETTING, WINDOW, merged_params
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.builders import Export
 from tests.support.ncu_pages import HOST, PROCESS, Page
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 from tracekit.engine import analyze
 from tracekit.errors import DuplicateReportError, InputError, NotAReportError
 from tracekit.inspection import inspect

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 
 FILES = ["__init__.py", "diagnosis.ipynb", "metadata.json", "tracekit_diagnosis.py"]
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tracekit.cli import _app as cli
+from tracekit.cli.shell import app as cli
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ def test_a_counter_that_starts_anew_splits_the_series():
     cost = efficiency(energy, tokens=100)
     assert cost.tokens_per_j is None
     assert "covers only 20 of 30 s" in str(cost.missing[0])
-    next to = efficiency(energy, token_time_s=[0, 10, 20, 30], token_count=[0, 40, 70, 130])
-    assert next to.tokens == 100
-    assert next to.tokens_per_j == 5
+    counted = efficiency(energy, token_time_s=[0, 10, 20, 30], token_count=[0, 40, 70, 130])
+    assert counted.tokens == 100
+    assert counted.tokens_per_j == 5
 
 
 def test_power_is_integrated_between_close_samples():

@@ -58,7 +58,7 @@ def test_measured_beside_predicted(answered, said, fixture_path):
     words = ("size", "roofline", "--model", "llama-3.2-1b", "--gpu", "H200", "--trace", report)
     (one,) = answered(*words)["measured"]
     assert one["step"]["group"] == "decode step=N"
-    assert one["against_bound"]["verdict"] == "slower"
+    assert one["bound"]["verdict"] == "slower"
     code, out, _ = said(*words)
     assert code == 0
     assert "Measured next to the bound, per step and GPU" in out

@@ -18,12 +18,12 @@ from tracekit.views.idle.families import FAMILIES, FLOOR, family
 from tracekit.views.idle.gaps import gap_rows
 from tracekit.views.idle.host_evidence import host_evidence
 from tracekit.views.idle.parts import idle_parts
-from tracekit.views.idle.predictions import predictions
 from tracekit.views.idle.sites import sites
-from tracekit.views.idle.step_facts import ONE_OFF
 from tracekit.views.idle.timelines import timelines
 from tracekit.views.idle.windows import BETWEEN, WHOLE
 from tracekit.views.launches.attribution import steps
+from tracekit.views.whatif.predictions import predictions
+from tracekit.views.whatif.step_facts import ONE_OFF
 
 __all__ = ["compute"]
 

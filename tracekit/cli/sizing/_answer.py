@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracekit.cli._output import check_places, print_text, terminal_options, write
+from tracekit.cli.shell.output import check_places, print_text, terminal_options, write
 
 if TYPE_CHECKING:
     from tracekit.model.chart import Chart

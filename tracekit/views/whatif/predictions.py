@@ -10,10 +10,10 @@ import polars as pl
 from tracekit.model.gain import Gain
 from tracekit.numerics.idle import whatif
 from tracekit.trace import Trace, view
-from tracekit.views.idle.consumers import consumer_losses
 from tracekit.views.idle.copies import copy_sites
-from tracekit.views.idle.step_facts import step_facts
 from tracekit.views.idle.timelines import timelines
+from tracekit.views.whatif.consumers import consumer_losses
+from tracekit.views.whatif.step_facts import step_facts
 from tracekit.wording.numbers import rate
 
 __all__ = ["COPY", "FUSE", "GRAPH", "NO_WAITS", "ONCE", "Prediction", "predictions"]

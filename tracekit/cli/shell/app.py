@@ -13,8 +13,8 @@ from typing import NoReturn
 import click
 
 from tracekit import __version__
-from tracekit.cli import _process
-from tracekit.cli._output import no_more_output
+from tracekit.cli.shell import process
+from tracekit.cli.shell.output import no_more_output
 from tracekit.errors import TracekitError
 from tracekit.wording.names import printable, shorten
 
@@ -44,7 +44,7 @@ def progress() -> Iterator[Callable[[str], None] | None]:
 
 
 INTERRUPTED, TERMINATED = 130, 143
-_FOLDER = Path(__file__).parent
+_COMMANDS = Path(__file__).parent.parent
 _EPILOG = """\b
 Exit codes:
   0  done
@@ -57,7 +57,7 @@ Exit codes:
 
 def names() -> tuple[str, ...]:
     """Return the names of all commands, sorted."""
-    return tuple(sorted(p.stem for p in _FOLDER.glob("*.py") if p.name[0] != "_"))
+    return tuple(sorted(p.stem for p in _COMMANDS.glob("*.py") if p.name[0] != "_"))
 
 
 class _Commands(click.Group):
@@ -69,7 +69,7 @@ class _Commands(click.Group):
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
         if name not in names():
             return None
-        command = import_module(f"{__package__}.{name}").command
+        command = import_module(f"tracekit.cli.{name}").command
         assert isinstance(command, click.Command)
         return command
 
@@ -84,7 +84,7 @@ class _Commands(click.Group):
 def group(owns_process: bool | None) -> None:
     """Find out why an LLM run on NVIDIA GPUs is slow, from its Nsight trace."""
     if owns_process:
-        _process.free_at_once()
+        process.free_at_once()
 
 
 def call(arguments: Sequence[str] | None = None, *, owns_process: bool = False) -> int:
@@ -101,7 +101,7 @@ def call(arguments: Sequence[str] | None = None, *, owns_process: bool = False) 
         error.show()
         return error.exit_code
     except click.Abort:
-        return TERMINATED if _process.was_terminated() else INTERRUPTED
+        return TERMINATED if process.was_terminated() else INTERRUPTED
     except TracekitError as error:
         click.echo(f"tracekit: {printable(error.one_line())}", err=True)
         return error.exit_code
@@ -120,5 +120,5 @@ def _run(words: list[str] | None, owns_process: bool) -> object:
 
 def main() -> NoReturn:
     """Run the command line and leave the process."""
-    _process.terminate_by_interrupt()
-    _process.leave(call(owns_process=True))
+    process.terminate_by_interrupt()
+    process.leave(call(owns_process=True))

@@ -1,0 +1,1 @@
+"""What all commands share: the program around them, options, output, start-up."""

@@ -1,0 +1,1 @@
+"""What a change would bring: facts of steps, consumers of dequantisation, predicted gains."""
