@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tracekit.opening import open_trace
-from tracekit.sizing.bounds.beside import beside
+from tracekit.sizing.bounds.against_bound import against_bound
 from tracekit.sizing.bounds.roofline import Setting, decode
 from tracekit.sizing.bounds.traffic import step_traffic
 from tracekit.sizing.measured.bandwidth import bus_bandwidths, step_traffic_of
@@ -81,7 +81,7 @@ def measured(fixture_path):
 def test_bf16_matrices_move_what_they_hold(measured):
     step = measured("int4_dequant")["decode step=N path=bf16", 0]
     bound = decode(matrices(4096, 11008, 8), [0] * 4, setting())
-    found = beside(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
+    found = against_bound(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
     assert bound.bytes == 8 * 4096 * 11008 * 2 == 721_420_288
     assert found.bytes_ratio == pytest.approx(1.003, abs=0.001)
     assert found.time_ratio == pytest.approx(1.377, abs=0.001)
@@ -121,7 +121,7 @@ def test_tensor_parallel_decode_moves_weights_and_cache(measured, mode, gpu, byt
 def test_tensor_parallel_decode_is_slower_by_launch_gaps_and_waiting(measured):
     step = measured("tp_decode_rank0", "tp_decode_rank1")["decode step=N mode=clean", 0]
     bound = decode(SHARDED, [2048] * 32, setting(tp=2), writes=False)
-    found = beside(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
+    found = against_bound(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
     assert found.time_ratio == pytest.approx(4.02, abs=0.01)
     assert found.bandwidth_frac == pytest.approx(0.258, abs=0.001)
     assert found.verdict == "slower"
@@ -159,7 +159,7 @@ def test_a_step_that_is_mostly_idle(measured):
     step = measured("hf_dynamic_cache")["decode step=N", 0]
     shape = parse_config(json.dumps(SMALL_LLAMA))
     bound = decode(shape, [66], setting())
-    found = beside(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
+    found = against_bound(bound, step.time_s, step.dram_bytes, H200_BYTES_PER_S)
     assert bound.weight_bytes == 2 * (shape.n_params - 32000 * 2048)
     assert bound.bytes == pytest.approx(311.8e6, rel=0.001)
     assert found.verdict == "slower"
