@@ -243,6 +243,7 @@ def test_facts_by_sql(name: str, fact: str, sql: str) -> None:
         assert texts(db, sql) == [BY_FILE[file]["facts"][fact]]
 
 
+_COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME AS r JOIN StringIds AS s ON s.id = r.nameId WHERE s.value"
 _COUNTS = {
     "steps": "SELECT count(*) FROM NVTX_EVENTS WHERE text LIKE 'decode step=%'",
@@ -250,10 +251,10 @@ _COUNTS = {
     "graph_launches": f"SELECT count(*) FROM {_CALLS} LIKE 'cudaGraphLaunch%'",
     "malloc_calls": f"SELECT count(*) FROM {_CALLS} LIKE 'cudaMalloc%'",
     "free_calls": f"SELECT count(*) FROM {_CALLS} LIKE 'cudaFree%'",
-    "host_to_device_copies": "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 1",
-    "host_to_device_bytes": "SELECT total(bytes) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 1",
-    "pageable_copies": "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE srcKind = 0",
-    "device_to_host_copies": "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE copyKind = 2",
+    "host_to_device_copies": f"SELECT count(*) FROM {_COPIES} WHERE copyKind = 1",
+    "host_to_device_bytes": f"SELECT total(bytes) FROM {_COPIES} WHERE copyKind = 1",
+    "pageable_copies": f"SELECT count(*) FROM {_COPIES} WHERE srcKind = 0",
+    "device_to_host_copies": f"SELECT count(*) FROM {_COPIES} WHERE copyKind = 2",
 }
 """Facts of the before/after pairs; the name of a fact is what it counts."""
 
