@@ -72,7 +72,8 @@ def tables(db: sqlite3.Connection) -> set[str]:
 
 
 def test_manifest_and_folder_agree() -> None:
-    files = {path.name for path in FIXTURES.glob("*.xz")}
+    found = [*FIXTURES.glob("*.xz"), *FIXTURES.glob("pairs/*.xz")]
+    files = {path.relative_to(FIXTURES).as_posix() for path in found}
     assert files == set(BY_FILE)
     assert len(BY_FILE) == len(MANIFEST), "a file is described twice"
 
@@ -162,11 +163,13 @@ def test_no_traces_of_a_machine(name: str) -> None:
             names = texts(db, "SELECT name FROM META_DATA_CAPTURE")
             assert not [n for n in names if "ENVIRONMENT" in n or "ARGUMENT" in n or "DIR" in n]
             commands = "SELECT value FROM META_DATA_CAPTURE WHERE name LIKE '%COMMAND'"
-            assert set(texts(db, commands)) <= {"python3", "torchrun"}
+            program = BY_FILE[name].get("process", "python3")
+            assert set(texts(db, commands)) <= {program, "torchrun"}
         system = dict(db.execute("SELECT name, value FROM TARGET_INFO_SYSTEM_ENV"))
         assert set(system) <= SYSTEM_ENV
         assert system["Hostname"] == "host"
-        assert set(texts(db, "SELECT name FROM PROCESSES")) == {"python3"}
+        program = BY_FILE[name].get("process", "python3")
+        assert set(texts(db, "SELECT name FROM PROCESSES")) == {program}
 
 
 @pytest.mark.parametrize("name", EXPORTS)
@@ -238,6 +241,30 @@ def test_facts_by_sql(name: str, fact: str, sql: str) -> None:
     file = f"{name}.sqlite.xz"
     with opened(file) as db:
         assert texts(db, sql) == [BY_FILE[file]["facts"][fact]]
+
+
+_COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
+_CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME AS r JOIN StringIds AS s ON s.id = r.nameId WHERE s.value"
+_COUNTS = {
+    "steps": "SELECT count(*) FROM NVTX_EVENTS WHERE text LIKE 'decode step=%'",
+    "kernels": "SELECT count(*) FROM CUPTI_ACTIVITY_KIND_KERNEL",
+    "graph_launches": f"SELECT count(*) FROM {_CALLS} LIKE 'cudaGraphLaunch%'",
+    "malloc_calls": f"SELECT count(*) FROM {_CALLS} LIKE 'cudaMalloc%'",
+    "free_calls": f"SELECT count(*) FROM {_CALLS} LIKE 'cudaFree%'",
+    "host_to_device_copies": f"SELECT count(*) FROM {_COPIES} WHERE copyKind = 1",
+    "host_to_device_bytes": f"SELECT total(bytes) FROM {_COPIES} WHERE copyKind = 1",
+    "pageable_copies": f"SELECT count(*) FROM {_COPIES} WHERE srcKind = 0",
+    "device_to_host_copies": f"SELECT count(*) FROM {_COPIES} WHERE copyKind = 2",
+}
+"""Facts of the before/after pairs; the name of a fact is what it counts."""
+
+
+@pytest.mark.parametrize("name", [name for name in EXPORTS if name.startswith("pairs/")])
+def test_counts_of_the_pairs(name: str) -> None:
+    counted = {fact: value for fact, value in BY_FILE[name]["facts"].items() if fact in _COUNTS}
+    assert {"steps", "kernels"} <= set(counted)
+    with opened(name) as db:
+        assert {fact: texts(db, _COUNTS[fact])[0] for fact in counted} == counted
 
 
 @pytest.mark.parametrize("name", EXPORTS)
