@@ -28,7 +28,7 @@ R = TypeVar("R")
 
 # For kernels that take about a microsecond an element as plain Python: up to this many elements
 # in a process, loading Numba would take longer than the work.
-SMALL = 50_000
+SMALL = 200_000
 
 WORTH_COMPILING = 500_000
 """Array elements of a call from which on a compiled sweep beats NumPy and loading Numba."""
@@ -62,6 +62,9 @@ class Kernel(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the kernel; compile or load it first once that is worth its while."""
+        if not self._signatures:
+            # Compiled kernels are linked with its machine code: only interpreted ones call this.
+            return cast("R", self.python(*args, **kwargs))
         dispatcher = self._dispatcher
         if dispatcher is None:
             self._interpreted += sum(getattr(arg, "size", 0) for arg in args)
