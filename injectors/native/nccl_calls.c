@@ -168,14 +168,14 @@ TK_GROUP_SYMBOLS(X)
 
 static void tell_comm(enum tk_comm_event event, void *comm, struct tk_comm is, int rc)
 {
-    TK_EVENT(tk_COMM, event);
-    event.event = (uint8_t)event;
-    if (comm) event.comm = (uint64_t)(uintptr_t)comm;
-    event.nranks = is.nranks;
-    event.rank = is.rank;
-    event.device = is.device;
-    event.rc = rc;
-    tk_mark(TK_COMM, &event);
+    TK_EVENT(tk_COMM, mark);
+    mark.event = (uint8_t)event;
+    if (comm) mark.comm = (uint64_t)(uintptr_t)comm;
+    mark.nranks = is.nranks;
+    mark.rank = is.rank;
+    mark.device = is.device;
+    mark.rc = rc;
+    tk_mark(TK_COMM, &mark);
 }
 
 /* A communicator that ends leaves the books before the call: its address may be the next one's. */
