@@ -226,7 +226,7 @@ def test_the_isotonic_curve_rises_and_keeps_its_mean(pairs):
     assert np.average(curve, weights=weights) == pytest.approx(mean, rel=1e-9, abs=1e-6)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=20)
 @given(
     mu=st.floats(5, 500),
     base=st.floats(0.01, 1),
