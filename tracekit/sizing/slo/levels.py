@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +11,13 @@ import numpy.typing as npt
 __all__ = ["Level", "Levels", "Samples", "coarser", "levels_of"]
 
 _SAME_LEVEL = 0.05
-_STEADY = 0.02
+_SHORTEST = 3
+"""Samples of a plateau at least; what is shorter lies between two."""
+_CUT = 12.0
+"""Squared deviations of noise that a cut must gain."""
+_FLOOR = 0.005
+_SMOOTH = 5
+_FALL = 0.8
 _TREND = 1.5
 _HALVES_FROM = 4
 Floats = npt.NDArray[np.float64]
@@ -79,16 +86,18 @@ class Levels:
 def levels_of(samples: Samples) -> Levels:
     """Return the steady levels of load in `samples`.
 
-    Samples within 5 % of each other are one level. One that differs by more than 2 % from the one
-    before it is a transition, in which a rate over a window mixes two levels, unless most samples
-    differ by that much: then the load is not made of levels.
+    The series is cut into plateaus. What lies between two, where a rate over a window mixes both,
+    is left out. Plateaus within 5 % of each other are one level. Where most samples lie on no
+    plateau, each counts on its own: a table of load tests, or load that rises all the time.
     """
     usable = np.isfinite(samples.qps) & np.isfinite(samples.latency_s)
     usable &= (samples.qps > 0) & (samples.latency_s > 0)
-    steady = _steady(samples.qps[usable])
-    kept = np.flatnonzero(usable)[steady]
+    at = np.flatnonzero(usable)
+    plateau = _plateaus(samples.qps[at])
+    steady = plateau >= 0
+    kept = at[steady]
     q, latency = samples.qps[kept], samples.latency_s[kept]
-    numbers = _numbered(q)
+    numbers = _numbered(q, plateau[steady])
     found, unsteady = [], []
     for number in range(int(numbers.max()) + 1 if len(numbers) else 0):
         inside = numbers == number
@@ -110,21 +119,66 @@ def levels_of(samples: Samples) -> Levels:
         n_incomplete=int((~usable).sum()),
         n_transitions=int((~steady).sum()),
         unsteady_qps=tuple(unsteady),
-        rises=bool(np.all(np.diff(numbers) >= 0)),
+        rises=_rises(samples.qps[at]),
     )
 
 
-def _steady(q: Floats) -> npt.NDArray[np.bool_]:
-    """Which samples are no transition between levels."""
-    steady = np.ones(len(q), dtype=np.bool_)
-    if len(q) > 1:
-        steady[1:] = np.abs(np.diff(q)) <= _STEADY * q[:-1]
-        steady[0] = steady[1]
-        # Random arrivals scatter by more than that; and few levels of one sample each, as in a
-        # table of load tests, are levels all the same.
-        if steady.sum() <= len(q) / 2:
-            steady[:] = True
-    return steady
+def _plateaus(q: Floats) -> npt.NDArray[np.int64]:
+    """Number of the plateau that each sample lies on, in time; -1 between plateaus.
+
+    The series is cut where that lowers its squared distance from piecewise constant by more than
+    noise would. Square roots make the scatter of counted arrivals the same at every rate.
+    """
+    root = np.sqrt(q)
+    least = _CUT * max(_noise(q), _FLOOR * float(np.median(root))) ** 2 if len(q) else 0.0
+    numbers, number, pieces = np.full(len(q), -1, dtype=np.int64), 0, [(0, len(q))]
+    while pieces:
+        start, end = pieces.pop()
+        cut = _best_cut(root[start:end], least)
+        if cut is not None:
+            pieces += [(start + cut, end), (start, start + cut)]
+        elif end - start >= _SHORTEST:
+            numbers[start:end] = number
+            number += 1
+    # Without plateaus, as in a table with a row a load test, every sample is one.
+    return numbers if (numbers >= 0).sum() > len(q) / 2 else np.arange(len(q), dtype=np.int64)
+
+
+def _noise(q: Floats) -> float:
+    """Scatter of neighbouring samples, as that of square roots.
+
+    From second differences, which steps of a regular ladder leave at zero: of the rates where steps
+    are equal, of their logarithms where ratios are. Their lower quartile, because with plateaus of
+    three samples two thirds of them hold a step.
+    """
+    if len(q) < _SHORTEST:
+        return 0.0
+    each = (np.abs(np.diff(q, 2)) / q[1:-1], np.abs(np.diff(np.log(q), 2)))
+    relative = min(float(np.percentile(differences, 25)) for differences in each)
+    # Of a normal distribution the lower quartile of the magnitude is 0.3186 of its scatter, and a
+    # second difference scatters by the root of six.
+    return relative / (0.3186 * math.sqrt(6)) * float(np.median(np.sqrt(q))) / 2
+
+
+def _best_cut(values: Floats, least: float) -> int | None:
+    """Where to cut a piece in two; None where no cut gains more than `least`."""
+    n = len(values)
+    if n < 2:
+        return None
+    left = np.arange(1, n)
+    sums = np.cumsum(values)[:-1]
+    apart = sums / left - (values.sum() - sums) / (n - left)
+    gain = left * (n - left) / n * apart**2
+    best = int(np.argmax(gain))
+    return best + 1 if gain[best] > least else None
+
+
+def _rises(q: Floats) -> bool:
+    """Whether the rate, smoothed over five samples, never falls far below what it was before."""
+    smooth = q
+    if len(q) >= 2 * _SMOOTH:
+        smooth = np.median(np.lib.stride_tricks.sliding_window_view(q, _SMOOTH), axis=1)
+    return bool(np.all(smooth >= _FALL * np.maximum.accumulate(smooth))) if len(q) else True
 
 
 def _mean(values: Floats) -> float | None:
@@ -132,16 +186,23 @@ def _mean(values: Floats) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
-def _numbered(q: Floats) -> npt.NDArray[np.int64]:
-    """Number of the level that each sample belongs to, by rising rate."""
-    order = np.argsort(q, kind="stable")
-    numbers = np.zeros(len(q), dtype=np.int64)
+def _numbered(q: Floats, plateau: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Number of the level that each sample belongs to, by rising rate.
+
+    Plateaus of nearly one mean rate are one level, whenever they were. Samples are not sorted by
+    their own rate: those that chance made high would seem to be a busier level.
+    """
+    names, member = np.unique(plateau, return_inverse=True)
+    if not len(names):
+        return np.zeros(0, dtype=np.int64)
+    means = np.bincount(member, weights=q) / np.bincount(member)
+    numbers = np.zeros(len(names), dtype=np.int64)
     number, first = -1, -np.inf
-    for place in order:
-        if q[place] > first * (1 + _SAME_LEVEL) or number < 0:
-            number, first = number + 1, q[place]
+    for place in np.argsort(means, kind="stable"):
+        if means[place] > first * (1 + _SAME_LEVEL) or number < 0:
+            number, first = number + 1, means[place]
         numbers[place] = number
-    return numbers
+    return numbers[member]
 
 
 def _keeps_rising(latency: Floats) -> bool:
