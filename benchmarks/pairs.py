@@ -15,8 +15,8 @@ from typing import NamedTuple
 import polars as pl
 
 from tracekit.opening import open_trace
-from tracekit.views.idle.predictions import NO_WAITS, ONCE, predictions
-from tracekit.views.idle.step_facts import step_facts
+from tracekit.views.whatif.predictions import NO_WAITS, ONCE, predictions
+from tracekit.views.whatif.step_facts import step_facts
 from tracekit.wording.numbers import duration
 
 __all__ = ["Outcome", "as_markdown", "outcome"]
@@ -48,7 +48,7 @@ def outcome(what: str, before: Path, after: Path) -> Outcome:
     """Return what a change was predicted to bring to the steps that take most, and what it did.
 
     Args:
-        what: Kind of change, see `tracekit.views.idle.predictions`.
+        what: Kind of change, see `tracekit.views.whatif.predictions`.
         before: Recording before it.
         after: Recording after it.
     """
