@@ -17,6 +17,8 @@ from tracekit.opening import OpenOptions, Paths, open_trace
 from tracekit.trace import Trace
 from tracekit.views.device.activity import activity
 from tracekit.views.device.kernels import OPAQUE, kernel_names
+from tracekit.views.idle.budget import budget
+from tracekit.views.idle.windows import BETWEEN, STEP
 from tracekit.views.launches.attribution import attribution, steps
 from tracekit.views.overview.totals import OPAQUE_WORTH_SAYING, overview
 
@@ -62,6 +64,8 @@ class Comparison:
         after: Names of the reports after.
         n_steps: Steps with device work before and after.
         step_ns: Median GPU span of these, ns; None without any.
+        idle_ns: Median time inside of them in which their GPU does nothing, ns; None without any.
+        between_ns: Median time from a step's last work to the next one's first, ns; None without.
         opaque_frac: Share of the busy time before and after that belongs to graphs that were traced
             as a whole; None where no device activity was recorded.
         per_step: Whether both runs have steps, so that times per step are comparable.
@@ -73,6 +77,8 @@ class Comparison:
     after: tuple[str, ...]
     n_steps: tuple[int, int]
     step_ns: tuple[float | None, float | None]
+    idle_ns: tuple[float | None, float | None]
+    between_ns: tuple[float | None, float | None]
     opaque_frac: tuple[float | None, float | None]
     per_step: bool
     by_kind: pl.DataFrame
@@ -85,6 +91,8 @@ class _Side(NamedTuple):
     names: tuple[str, ...]
     n_steps: int
     step_ns: float | None
+    idle_ns: float | None
+    between_ns: float | None
     opaque_frac: float | None
     rows: pl.DataFrame
 
@@ -124,6 +132,8 @@ def compare(
         last.names,
         (first.n_steps, last.n_steps),
         (first.step_ns, last.step_ns),
+        (first.idle_ns, last.idle_ns),
+        (first.between_ns, last.between_ns),
         (first.opaque_frac, last.opaque_frac),
         per_step,
         BY_KIND.conform(frames["by_kind"]),
@@ -139,7 +149,18 @@ def _side(trace: Trace) -> _Side:
     opaque_frac = sum(g.opaque_ns for g in gpus) / busy_ns if busy_ns else None
     names, median = tuple(r.name for r in trace.reports), spans.median()
     step_ns = median if isinstance(median, float) else None
-    return _Side(names, len(spans), step_ns, opaque_frac, _by_name(trace))
+    rows = _by_name(trace)
+    return _Side(names, len(spans), step_ns, *_idle(trace), opaque_frac, rows)
+
+
+def _idle(trace: Trace) -> tuple[float | None, float | None]:
+    """Median idle time inside steps, and median time between them, ns."""
+    spent = budget(trace)
+    windows = spent.windows.with_columns(pl.Series("idle_ns", spent.idle_ns.sum(axis=1)))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    idle = windows.filter(pl.col("what") == STEP)["idle_ns"].median()
+    between = windows.filter(pl.col("what") == BETWEEN).select(length).to_series().median()
+    return tuple(m if isinstance(m, float) else None for m in (idle, between))  # type: ignore[return-value]
 
 
 def _by_name(trace: Trace) -> pl.DataFrame:

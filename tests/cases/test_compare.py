@@ -114,3 +114,27 @@ def test_one_kernel_in_four_spellings_is_one_row_under_the_names_recorded(tmp_pa
         (spellings[3], spellings[0], "both", 2, 3, -60.0),
         ("other", None, "gone", 1, 0, -10.0),
     ]
+
+
+def drafts(steps, wait_us):
+    """Steps of 0.5 ms of work each, with a wait of the host inside and behind each."""
+    e = Export().gpu()
+    for step in range(steps):
+        at = step * (1_000_000 + 2 * wait_us * 1_000)
+        e.range(at - 100, at + 1_000_000 + wait_us * 1_000 - 200, f"step {step}")
+        e.kernel(at, at + 500_000, "draft", launch=at - 50)
+        late = at + 500_000 + wait_us * 1_000
+        e.kernel(late, late + 500_000, "verify", launch=late - 50)
+    return e
+
+
+def test_idle_time_in_steps_and_between_them_is_compared(tmp_path):
+    """A wait that is gone shows where it was: inside the step and before the next one."""
+    paths = [drafts(20, 500), drafts(31, 0)]
+    before, after = (e.write(tmp_path / f"{i}.sqlite") for i, e in enumerate(paths))
+    found = compare(before, after)
+    assert found.step_ns == (1_500_000, 1_000_000)
+    assert found.idle_ns == (500_000, 0)
+    assert found.between_ns == (500_000, 0)
+    result = CliRunner().invoke(group, ["compare", str(before), str(after)])
+    assert "median idle time inside a step: 500 us -> 0 ns (-100%)" in result.output

@@ -349,7 +349,7 @@ def test_neighbouring_parts_of_one_cause_are_one_stretch(found, of_gaps):
             meant.append((int(code[g]), int(cause[i]), name, after))
         slow[-1][1] += int(end[i] - start[i])
         slow[-1][2] += int(end[i] - start[i]) * (causes.PLACES[place[i]] == "call")
-    columns = (got.part, got.time_ns, got.in_call_ns, got.name, got.after)
+    columns = (got.part, got.time_ns, got.in_call_ns, *keys.named(got.key, names.n_names))
     assert [list(row) for row in zip(*(c.tolist() for c in columns), strict=True)] == slow
     by_key = list(zip(got.key.tolist(), meant, strict=True))
     assert len({k for k, _ in by_key}) == len(set(meant)) == len(set(by_key))

@@ -62,11 +62,17 @@ def _head(page: Lines, found: Comparison) -> None:
                 " and times are lower bounds"
             )
         page.fields([(label, text)])
-    before, after = found.step_ns
-    if before and after is not None:
-        change = 100 * (after / before - 1)
-        text = f"median GPU span of a step: {duration(before)} -> {duration(after)}"
-        page.fields([("Steps", f"{text} ({'+' if change > 0 else ''}{percent(change)})")])
+    for name, what, (before, after) in (
+        ("Steps", "median GPU span of a step", found.step_ns),
+        ("", "median idle time inside a step", found.idle_ns),
+        ("", "median time to the next step", found.between_ns),
+    ):
+        if before is not None and after is not None and (before or after):
+            text = f"{what}: {duration(before)} -> {duration(after)}"
+            if before:
+                change = 100 * (after / before - 1)
+                text += f" ({'+' if change > 0 else ''}{percent(change)})"
+            page.fields([(name, text)])
     unit = "per step" if found.per_step else "in all (no steps in both runs to divide by)"
     page.fields([("Times", unit)])
 

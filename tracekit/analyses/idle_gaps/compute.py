@@ -160,7 +160,8 @@ def _families(trace: Trace) -> pl.DataFrame:
             first = spans["at"][int(spans["start_ns"].arg_min() or 0)]
             judged -= np.where(_IS_ONE_OFF, spent.idle_ns[first], 0)
         time_ns = int(kept["length_ns"].sum())
-        for name in FAMILIES:
+        present = [name for name in FAMILIES if idle[_OF_FAMILY[name]].any()]
+        for name in present or [next(iter(FAMILIES))]:
             of = _OF_FAMILY[name]
             row = {
                 "timeline": line,

@@ -78,10 +78,10 @@ def host_waits(start: Int64, end: Int64, thread: UInt32, bits: UInt16, n_threads
         n_threads: Number of threads.
     """
     s, e = (np.ascontiguousarray(c, np.int64) for c in (start, end))
-    # The order is that of all calls, as nsys writes them; a merging sort is quick on that.
-    in_order = bool((s[1:] >= s[:-1]).all())
-    order = np.empty(0, np.int32) if in_order else np.argsort(s, kind="stable").astype(np.int32)
     own, kind = np.ascontiguousarray(thread, np.uint32), np.ascontiguousarray(bits, np.uint16)
+    order = np.empty(0, np.int32)
+    if not _in_order(s, own, n_threads):
+        order = np.argsort(s, kind="stable").astype(np.int32)
     times, calls, previous, counts = _host_waits(s, e, own, kind, n_threads, order)
     by_thread = np.lexsort((times[0], calls[0]))
     of, begun, until, wait, copy = (c[by_thread] for c in (calls[0], *times, *calls[1:]))
@@ -99,6 +99,17 @@ def _reach(thread: Int32, until: Int64) -> tuple[Int64, Int64]:
         is_new = np.append(True, own[1:] > top[:-1])
         last[first:beyond] = first + np.maximum.accumulate(np.where(is_new, np.arange(own.size), 0))
     return until[last], last
+
+
+@compiled("boolean(ro(int64[::1]), ro(uint32[::1]), int64)", interpret_below=SMALL)
+def _in_order(s: Int64, thread: UInt32, n_threads: int) -> bool:
+    """Whether the calls of each thread are in order of time."""
+    last = np.full(n_threads, -(1 << 62), np.int64)
+    for i in range(s.size):
+        if s[i] < last[thread[i]]:
+            return False
+        last[thread[i]] = s[i]
+    return True
 
 
 @compiled(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tracekit.numerics.idle.causes import Parts
 from tracekit.numerics.jit import SMALL, compiled
 
-__all__ = ["BY_BUSY", "BY_CALL", "BY_HOST", "BY_WAIT", "Names", "Stretches", "stretches"]
+__all__ = ["BY_BUSY", "BY_CALL", "BY_HOST", "BY_WAIT", "Names", "Stretches", "named", "stretches"]
 
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
@@ -51,20 +51,30 @@ class Stretches(NamedTuple):
     """Neighbouring parts of a gap with one cause.
 
     Attributes:
-        part: int64[n], the first part of each.
+        part: int32[n], the first part of each.
         time_ns: int64[n].
         in_call_ns: int64[n], part of it inside the launching call.
-        key: int64[n], equal for stretches of one place, cause and name.
-        name: int64[n], number of the name, -1 for none.
-        after: int64[n], number of the name of the launch that ended host work, -1 for none.
+        key: int64[n], equal for stretches of one place, cause and name; see `named`.
     """
 
-    part: Int64
+    part: Int32
     time_ns: Int64
     in_call_ns: Int64
     key: Int64
-    name: Int64
-    after: Int64
+
+
+def named(key: Int64, n_names: int) -> tuple[Int64, Int64]:
+    """Return what keys are named by.
+
+    Args:
+        key: int64[n], from `stretches`.
+        n_names: That of its `Names`.
+
+    Returns:
+        int64[n] each, -1 for none: number of the name, and of the name of the launch that ended
+        host work.
+    """
+    return key // (n_names + 1) % (n_names + 1) - 1, key % (n_names + 1) - 1
 
 
 def stretches(parts: Parts, names: Names) -> Stretches:
@@ -106,7 +116,7 @@ def _named(
 
 
 @compiled(
-    "Tuple((int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1]))("
+    "Tuple((int32[::1], int64[::1], int64[::1], int64[::1]))("
     "ro(int32[::1]), ro(int64[::1]), ro(int64[::1]), ro(uint8[::1]), ro(uint8[::1]),"
     " ro(int32[::1]), ro(int64[::1]), ro(int32[::1]), ro(int32[::1]), ro(uint32[::1]),"
     " ro(int64[::1]), ro(int64[::1]), ro(uint8[::1]), int64)",
@@ -127,25 +137,22 @@ def _stretches(
     busy: Int64,
     how: UInt8,
     n_names: int,
-) -> tuple[Int64, Int64, Int64, Int64, Int64, Int64]:
+) -> tuple[Int32, Int64, Int64, Int64]:
     """`stretches` in one pass; memory that is not written to is never taken."""
-    part, key = np.empty(gap.size, np.int64), np.empty(gap.size, np.int64)
+    part, key = np.empty(gap.size, np.int32), np.empty(gap.size, np.int64)
     time, inside = np.empty(gap.size, np.int64), np.empty(gap.size, np.int64)
-    name, after = np.empty(gap.size, np.int64), np.empty(gap.size, np.int64)
     n = -1
     for i in range(gap.size):
         length = end[i] - start[i]
         if i == 0 or gap[i] != gap[i - 1] or cause[i] != cause[i - 1]:
             n += 1
             g = gap[i]
-            name[n], after[n] = _named(
-                how[cause[i]], by[i], call[g], previous[g], of_call, wait, busy
-            )
+            name, after = _named(how[cause[i]], by[i], call[g], previous[g], of_call, wait, busy)
             place_of = code[g] * how.size + cause[i]
-            key[n] = (place_of * (n_names + 1) + name[n] + 1) * (n_names + 1) + after[n] + 1
+            key[n] = (place_of * (n_names + 1) + name + 1) * (n_names + 1) + after + 1
             part[n], time[n], inside[n] = i, 0, 0
         time[n] += length
         if place[i] == _IN_CALL:
             inside[n] += length
     n += 1
-    return part[:n], time[:n], inside[:n], key[:n], name[:n], after[:n]
+    return part[:n], time[:n], inside[:n], key[:n]

@@ -66,7 +66,8 @@ def sites(trace: Trace) -> pl.DataFrame:
     parts, names = idle_parts(trace).parts, call_names(trace).table["name"].to_list()
     gaps, group, place = gap_rows(trace), _groups(trace), _ranges(trace)
     code = _packed(gaps.timeline, group + 1, place + 1)
-    found = keys.stretches(parts, _names(trace, code, len(names)))
+    named_by = _names(trace, code, len(names))
+    found = keys.stretches(parts, named_by)
     table = pl.DataFrame(
         {"key": found.key, "time_ns": found.time_ns, "in_call_ns": found.in_call_ns}
     ).with_row_index("at")
@@ -79,7 +80,8 @@ def sites(trace: Trace) -> pl.DataFrame:
     )
     at = grouped["at"].to_numpy()
     first = found.part[at]
-    gap, name, start = parts.gap[first], found.name[at], parts.start[first]
+    name, after = keys.named(found.key[at], named_by.n_names)
+    gap, start = parts.gap[first], parts.start[first]
     return (
         grouped.with_columns(
             pl.Series("timeline", gaps.timeline[gap], pl.UInt16),
@@ -87,7 +89,7 @@ def sites(trace: Trace) -> pl.DataFrame:
             pl.Series("range", _named(range_names(trace).names, place[gap]), pl.String),
             pl.Series("cause", [causes.CAUSES[c] for c in parts.cause[first]], pl.String),
             pl.Series("call", _calls(names, name), pl.String),
-            pl.Series("next_call", _named(names, found.after[at]), pl.String),
+            pl.Series("next_call", _named(names, after), pl.String),
             pl.Series("after_wait", name >= len(names)),
             pl.Series("first_start_ns", start),
             pl.Series("first_end_ns", start + found.time_ns[at]),

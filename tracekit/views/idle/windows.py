@@ -64,7 +64,7 @@ def step_windows(trace: Trace) -> pl.DataFrame:
         cut.alias("cut"),
         pl.lit(value=False).alias("regular"),
     )
-    between = rows.filter(pl.col("next_ns") > pl.col("end_ns")).select(
+    between = rows.filter(pl.col("next_ns") >= pl.col("end_ns")).select(
         *("timeline", "chain", pl.lit(BETWEEN).alias("what"), "step", "group", "label"),
         pl.col("end_ns").alias("start_ns"),
         pl.col("next_ns").alias("end_ns"),
