@@ -163,7 +163,7 @@ def test_two_distributions_cannot_bring_one_name(plugin, report, capsys):
 
 def test_help_looks_for_no_distribution():
     code = (
-        "import sys; from tracekit.cli import _app; _app.call(['--help']);"
+        "import sys; from tracekit.cli.shell import app; app.call(['--help']);"
         "assert 'importlib.metadata' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
